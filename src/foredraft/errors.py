@@ -1,0 +1,37 @@
+"""The one exception tree.
+
+Every message says what was given, what is allowed and what to do. A `ForedraftError` is a user's to read: the command
+line prints it as one sentence and exits with status 2. Anything else that escapes is a bug of ours.
+"""
+
+
+class ForedraftError(Exception):
+    """Base of every error that a user of foredraft can cause or has to act on."""
+
+
+class ConfigError(ForedraftError):
+    """An option or parameter has a value that is not allowed; the message names it and what is allowed."""
+
+
+class ModelError(ForedraftError):
+    """A model file cannot be used: missing, truncated, corrupt, or of a kind that is not supported."""
+
+
+class DownloadError(ForedraftError):
+    """A model could not be fetched from any of its sources; nothing half-written is left under its name."""
+
+
+class TokenizerError(ForedraftError):
+    """A tokenizer cannot be built, or the tokenizers of target and draft differ; the message names the tokens."""
+
+
+class TemplateError(ForedraftError):
+    """A chat template is missing, broken, refused the messages, or exceeded its time or output bound."""
+
+
+class RequestError(ForedraftError):
+    """One request cannot be served as given (too long, an unknown token, an empty prompt); others go on."""
+
+
+class CapacityError(RequestError):
+    """A request can never fit into the memory that was budgeted for keys and values at start."""
