@@ -1,0 +1,227 @@
+"""The step: schedule, propose, forward, verify, commit, observe. One synchronous core, used by one thread.
+
+Everything is rows: a prompt's chunk, a last token and a draft differ only in how many rows they are and which of them
+need logits. What limits a request (end of text, stop strings, max_tokens, the context) is applied token by token inside
+the accepted block, before anything is emitted, cached or counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from foredraft.core import Context, Draft, FloatArray, Verdict
+from foredraft.engine.scheduler import Scheduler, Slice
+from foredraft.engine.sequence import Chunk, Sequence, TokenLogprobs
+from foredraft.kv.batch import BatchBuilder
+from foredraft.kv.cache import PagedKV
+from foredraft.models.decoder import Decoder
+from foredraft.proposers.base import Proposer
+from foredraft.sampling.processors import Scores, log_probabilities, process
+from foredraft.sampling.sampler import BlockNoise
+from foredraft.verify import verify
+
+log = logging.getLogger("foredraft")
+NO_DRAFT = Draft.chain("", ())
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What a step did: sequences that took part, rows of the target's pass, rows of it that were drafts."""
+
+    step: int
+    num_sequences: int
+    num_rows: int
+    num_draft_rows: int
+
+
+class Engine:
+    """Runs sequences to their end. Owns the scheduler and every sequence's state; the KV cache and proposers are given.
+
+    The text of a sequence under the exact rule depends on its own tokens, parameters and noise key only.
+    """
+
+    def __init__(
+        self,
+        target: Decoder,
+        kv: PagedKV,
+        proposers: Mapping[str, Proposer],
+        max_sequences: int,
+        max_rows: int = 512,
+    ) -> None:
+        self._target, self._kv, self._proposers = target, kv, proposers
+        self._broken: set[tuple[int, str]] = set()  # (context, proposer): a proposer that raised drafts no more for it
+        self.scheduler = Scheduler(kv, max_sequences, max_rows)
+        self.num_steps = 0
+        self.last_record: StepRecord | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.scheduler.running or self.scheduler.waiting)
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence; it must fit into the KV cache when it runs alone (the caller checks)."""
+        self.scheduler.waiting.append(sequence)
+
+    def abort(self, sequence: Sequence) -> None:
+        """End a sequence without another token. One that has ended already is left alone."""
+        self.scheduler.finish(sequence)
+        self._release(sequence)
+
+    def step(self) -> list[Chunk]:
+        """One pass of the target over all that is due; returns the tokens it decided, in order, per sequence."""
+        slices, preempted = self.scheduler.schedule()
+        for sequence in preempted:
+            self._release(sequence)
+        drafts = self._propose([s for s in slices if s.draft_budget])
+        logits, num_rows = self._forward(slices, drafts)
+        chunks: list[Chunk] = []
+        first = 0
+        for part in slices:
+            draft = drafts.get(part.sequence.context.id, NO_DRAFT)
+            if part.is_complete:
+                rows = logits[first : first + 1 + len(draft.tokens)]
+                chunks += self._decide(part, draft, rows)
+                first += len(rows)
+            else:
+                self._commit(part.sequence, part.num_tokens)
+        num_draft_rows = sum(len(draft.tokens) for draft in drafts.values())
+        self.last_record = StepRecord(self.num_steps, len(slices), num_rows, num_draft_rows)
+        self.num_steps += 1
+        return chunks
+
+    def _propose(self, slices: list[Slice]) -> dict[int, Draft]:
+        """Ask each sequence's proposers in its order until one has a draft; those who ask the same one ask together."""
+        drafts: dict[int, Draft] = {}
+        for rank in range(max((len(s.sequence.proposers) for s in slices), default=0)):
+            asking: dict[str, list[Slice]] = {}
+            for part in slices:
+                sequence = part.sequence
+                if sequence.context.id not in drafts and rank < len(sequence.proposers):
+                    asking.setdefault(sequence.proposers[rank], []).append(part)
+            for name, parts in asking.items():
+                drafts |= self._ask(name, [p for p in parts if (p.sequence.context.id, name) not in self._broken])
+        return drafts
+
+    def _ask(self, name: str, slices: list[Slice]) -> dict[int, Draft]:
+        contexts = [part.sequence.context for part in slices]
+        try:
+            offers = self._proposers[name].propose(contexts, [part.draft_budget for part in slices])
+        except Exception:
+            log.exception("proposer %s failed and drafts no more for %d sequences", name, len(slices))
+            self._broken |= {(context.id, name) for context in contexts}
+            return {}
+        return {context.id: offer for context, offer in zip(contexts, offers, strict=True) if offer and offer.tokens}
+
+    def _forward(self, slices: list[Slice], drafts: Mapping[int, Draft]) -> tuple[FloatArray, int]:
+        builder = BatchBuilder()
+        for part in slices:
+            sequence, count = part.sequence, part.num_tokens
+            assert sequence.kv is not None
+            start = sequence.kv.length
+            tokens = sequence.context.tokens[start : start + count]
+            if not part.is_complete:
+                builder.add(sequence.kv, tokens)
+                continue
+            draft = drafts.get(sequence.context.id, NO_DRAFT)
+            wanted = range(count - 1, count + len(draft.tokens))
+            parents = None
+            if not draft.is_chain:
+                parents = [
+                    *range(-1, count - 1),
+                    *(count + parent if parent >= 0 else count - 1 for parent in draft.parents),
+                ]
+            builder.add(sequence.kv, [*tokens, *draft.tokens], wanted, parents)
+        return self._target.forward(builder.build(), self._kv), builder.num_rows
+
+    def _decide(self, part: Slice, draft: Draft, logits: FloatArray) -> list[Chunk]:
+        """Verify a draft, keep what is accepted and not past the end, and tell the proposer."""
+        sequence = part.sequence
+        context, before = sequence.context, len(sequence.context.tokens)
+        verdict = self._verify(draft, logits, sequence)
+        is_rejected = any(
+            draft.parents[i] == (verdict.path[-1] if verdict.path else -1) for i in range(len(draft.tokens))
+        )
+        chunks = self._emit(sequence, draft, verdict, logits, is_rejected)
+        num_kept = len(context.tokens) - before
+        # The last token has no row yet, or (after an early end) one that without speculation would not exist.
+        self._commit(sequence, part.num_tokens, verdict.path[: num_kept - 1])
+        if draft.tokens:
+            self._observe(draft, context, verdict)
+        if sequence.finish_reason:
+            self.scheduler.finish(sequence)
+            self._release(sequence)
+        return chunks
+
+    def _verify(self, draft: Draft, logits: FloatArray, sequence: Sequence) -> Verdict:
+        """Apply the sequence's rule; each row gets the processors' state that its own path would have had."""
+        context = sequence.context
+        prompt, output = context.prompt, context.output
+
+        def target_scores(row: int) -> Scores:
+            path = [draft.tokens[node] for node in draft.path(row - 1)]
+            return process(logits[row], context.params, prompt, output + path, sequence.eos_ids)
+
+        noise = BlockNoise(context.key, len(context.tokens))
+        return verify(context.rule, draft, target_scores, context.params.temperature == 0, noise)
+
+    def _emit(
+        self, sequence: Sequence, draft: Draft, verdict: Verdict, logits: FloatArray, is_rejected: bool
+    ) -> list[Chunk]:
+        """Append the decided tokens one by one until one of them ends the sequence, and count what was kept."""
+        last_origin = ("corrected" if is_rejected else "bonus") if draft.tokens else "plain"
+        decided = [(draft.tokens[i], "accepted") for i in verdict.path] + [(verdict.token, last_origin)]
+        emitted: list[tuple[int, str, str]] = []
+        for token, origin in decided:
+            emitted.append((token, origin, sequence.append(token)))
+            if sequence.finish_reason:
+                break
+        stats = sequence.stats
+        stats.num_steps += 1
+        stats.num_tokens += len(emitted)
+        if draft.tokens:
+            num_accepted = min(len(emitted), len(verdict.path))
+            stats.record(draft.proposer, len(draft.tokens), num_accepted, emitted[-1][1] == "corrected")
+        rows = [0, *(i + 1 for i in verdict.path)]
+        return [
+            Chunk(
+                context_id=sequence.context.id,
+                request=sequence.request,
+                choice=sequence.choice,
+                token_id=token,
+                text=text,
+                origin=origin,
+                step=self.num_steps,
+                logprobs=_logprobs(logits[row], token, sequence.context.params.logprobs),
+                finish_reason=sequence.finish_reason if i == len(emitted) - 1 else None,
+                stats=stats if sequence.finish_reason and i == len(emitted) - 1 else None,
+            )
+            for i, ((token, origin, text), row) in enumerate(zip(emitted, rows, strict=False))
+        ]
+
+    def _commit(self, sequence: Sequence, num_tokens: int, draft_rows: Collection[int] = ()) -> None:
+        """Make rows of this pass final: the slice's own tokens, and those draft rows that were kept."""
+        assert sequence.kv is not None
+        start = sequence.kv.length
+        rows = [*range(num_tokens), *(num_tokens + row for row in draft_rows)]
+        self._kv.commit(sequence.kv, sequence.context.tokens[start : start + len(rows)], rows)
+
+    def _observe(self, draft: Draft, context: Context, verdict: Verdict) -> None:
+        try:
+            self._proposers[draft.proposer].observe(context, draft, verdict)
+        except Exception:
+            log.exception("proposer %s failed and drafts no more for a sequence", draft.proposer)
+            self._broken.add((context.id, draft.proposer))
+
+    def _release(self, sequence: Sequence) -> None:
+        for name, proposer in self._proposers.items():
+            proposer.release(sequence.context.id)
+            self._broken.discard((sequence.context.id, name))
+
+
+def _logprobs(logits: FloatArray, token: int, count: int | None) -> TokenLogprobs | None:
+    if count is None:
+        return None
+    logprob, top = log_probabilities(logits, token, count)
+    return TokenLogprobs(logprob, tuple(top))

@@ -1,0 +1,55 @@
+"""The memory that is really there, and how it is shared out at start: weights first, then pages for keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from foredraft.errors import ConfigError
+from foredraft.kv.cache import PagedKV
+from foredraft.models.architecture import Architecture
+
+DEFAULT_SHARE = 0.25  # of the memory that is free once the weights are in
+PAGE_SIZE = 32
+
+
+def available_bytes() -> int:
+    """What this process may still take: the system's estimate, or less where a control group allows less."""
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    available = int(fields["MemAvailable"].split()[0]) * 1024
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if limit.exists() and used.exists() and (allowed := limit.read_text().strip()) != "max":
+        available = min(available, int(allowed) - int(used.read_text()))
+    return max(available, 0)
+
+
+def page_bytes(arch: Architecture) -> int:
+    return PagedKV.page_bytes(arch.num_layers, arch.num_kv_heads, arch.head_dim, PAGE_SIZE)
+
+
+def num_pages(archs: Sequence[Architecture], context_length: int, max_sequences: int, kv_memory: int | None) -> int:
+    """Pages for each of the models (target, and draft if any), which hold the same tokens.
+
+    kv_memory: bytes for all of them; None takes what `max_sequences` full contexts need, up to a quarter of what is
+    available.
+
+    Raises:
+        ConfigError: the memory asked for is not there, or it does not hold one page.
+    """
+    per_page = sum(page_bytes(arch) for arch in archs)
+    available = available_bytes()
+    wanted = max_sequences * -(-context_length // PAGE_SIZE)
+    if kv_memory is None:
+        pages = min(wanted, int(available * DEFAULT_SHARE) // per_page)
+    elif kv_memory > available:
+        raise ConfigError(
+            f"kv_memory is {kv_memory >> 20} MiB, but {available >> 20} MiB are available; ask for less or free some"
+        )
+    else:
+        pages = min(wanted, kv_memory // per_page)
+    if pages < 1:
+        raise ConfigError(
+            f"the memory for keys and values does not hold a page of {PAGE_SIZE} tokens ({per_page >> 10} KiB); "
+            "raise kv_memory or free some memory"
+        )
+    return pages

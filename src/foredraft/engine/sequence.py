@@ -1,0 +1,104 @@
+"""A sequence: one choice of one request on its way through the engine, and the chunks it emits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from foredraft.core import Context, Speculation, SpeculationStats
+from foredraft.engine.stops import StopMatcher
+from foredraft.kv.cache import SequenceKV
+from foredraft.models.detokenizer import Detokenizer
+
+
+@dataclass(frozen=True)
+class TokenLogprobs:
+    """Log probabilities by the target's own distribution, before any processing: of the token, and of the likeliest."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One emitted token.
+
+    text: what became safe to show with this token; may be empty while a character or a stop string is incomplete.
+    origin: "plain" (no draft in this step), "accepted" (drafted and accepted), "corrected" (the target's token where it
+    refused a draft) or "bonus" (the target's token after a fully accepted draft).
+    step: number of the engine step; tokens of one step share it. finish_reason ("stop" or "length") and stats come with
+    the last token.
+    """
+
+    context_id: int
+    request: int
+    choice: int
+    token_id: int
+    text: str
+    origin: str
+    step: int
+    logprobs: TokenLogprobs | None
+    finish_reason: str | None
+    stats: SpeculationStats | None
+
+
+@dataclass(eq=False)
+class Sequence:
+    """Everything the engine knows about one choice of a request.
+
+    `context.tokens` are final; the KV cache holds all but the last of them once the prompt is read. `leader` is the
+    first choice of the same request, whose prompt this one waits for in order to share its pages. `kv` is None while
+    the sequence waits. `token_limit` is the length at which max_tokens or the context ends it.
+    """
+
+    context: Context
+    request: int
+    choice: int
+    seed: int
+    speculation: Speculation
+    proposers: tuple[str, ...]
+    eos_ids: Collection[int]
+    detokenizer: Detokenizer
+    stops: StopMatcher
+    token_limit: int
+    leader: Sequence | None = None
+    kv: SequenceKV | None = None
+    num_cached_tokens: int | None = None
+    stats: SpeculationStats = field(default_factory=SpeculationStats)
+    finish_reason: str | None = None
+
+    @property
+    def num_pending(self) -> int:
+        """Tokens that the KV cache does not hold yet; 1 once the prompt is read."""
+        return len(self.context.tokens) - (self.kv.length if self.kv else 0)
+
+    @property
+    def is_prefilled(self) -> bool:
+        return len(self.context.tokens) > self.context.prompt_len or self.finish_reason is not None
+
+    def draft_budget(self) -> int:
+        """How many drafted tokens could still be emitted: the step adds one token of the target's own."""
+        if self.speculation.mode == "off" or not self.proposers:
+            return 0
+        return max(0, min(self.speculation.k, self.token_limit - len(self.context.tokens) - 1))
+
+    def append(self, token: int) -> str:
+        """Take one token as final, decide whether it ends the sequence, and return the text now safe to show."""
+        self.context.tokens.append(token)
+        params, num_output = self.context.params, len(self.context.tokens) - self.context.prompt_len
+        is_eos = token in self.eos_ids and not params.ignore_eos
+        if is_eos or token in params.stop_token_ids:
+            self.finish_reason = "stop"
+            return self._flush("")
+        text = self.detokenizer.add(token)
+        if num_output >= params.min_tokens:
+            text = self.stops.push(text)
+        if self.stops.found is None and len(self.context.tokens) >= self.token_limit:
+            self.finish_reason = "length"
+            text = self._flush(text)
+        if self.stops.found is not None:
+            self.finish_reason = "stop"
+        return text
+
+    def _flush(self, text: str) -> str:
+        return text + self.stops.push(self.detokenizer.flush()) + self.stops.flush()

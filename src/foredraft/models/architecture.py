@@ -1,0 +1,153 @@
+"""What kind of decoder a file holds: a typed description read from its metadata.
+
+The kinds differ in few places only; each place is a field here, so that decoder.py has no `if llama`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from foredraft.core import FloatArray
+from foredraft.errors import ModelError
+from foredraft.models.gguf import GGUFFile
+
+SLIDING_PATTERN = 6  # Gemma 3: five layers with a window, then one that sees everything (2503.19786, section 2)
+LOCAL_ROPE_BASE = 10_000.0  # Gemma 3: the rotary base of the layers with a window
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Sizes and habits of a decoder.
+
+    rope_frequencies, windows: one entry per layer. embedding_scale multiplies the embeddings.
+    """
+
+    name: str
+    num_layers: int
+    hidden: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    context_length: int
+    norm_eps: float
+    rope_frequencies: tuple[FloatArray, ...]
+    windows: tuple[int, ...]
+    is_interleaved: bool
+    activation: str
+    embedding_scale: float
+    attention_scale: float
+    has_head_norms: bool
+    has_post_norms: bool
+
+
+def read(file: GGUFFile, rope_factors: FloatArray | None = None) -> Architecture:
+    """Describe the decoder in `file`. rope_factors [head_dim / 2] divide the rotary frequencies (Llama 3.1).
+
+    Raises:
+        ModelError: an unknown architecture (the message lists the known ones), a missing or senseless value, or a
+            feature that is not supported.
+    """
+    name = file.get("general.architecture", str)
+    if name not in _HABITS:
+        raise ModelError(f"{file.path}: architecture {name!r} is not supported; known are {', '.join(_HABITS)}")
+
+    def size(key: str, default: int | None = None) -> int:
+        value = file.get(f"{name}.{key}", int, default=default)
+        if not 1 <= value <= 2**24:
+            raise ModelError(f"{file.path}: {name}.{key} is {value}; the file is damaged, fetch it again")
+        return value
+
+    layers, hidden, heads = size("block_count"), size("embedding_length"), size("attention.head_count")
+    kv_heads = size("attention.head_count_kv", heads)
+    head_dim = size("attention.key_length", max(hidden // heads, 1))
+    if heads % kv_heads or head_dim % 2 or size("attention.value_length", head_dim) != head_dim:
+        raise ModelError(f"{file.path}: {heads} heads, {kv_heads} KV heads of {head_dim} do not fit together")
+    if size("rope.dimension_count", head_dim) != head_dim:
+        raise ModelError(f"{file.path}: partial rotary embeddings are not supported ({name}.rope.dimension_count)")
+    if layers > 1000:
+        raise ModelError(f"{file.path}: {name}.block_count is {layers}; at most 1000 is allowed")
+
+    def frequencies(base: float, factor: float) -> FloatArray:
+        if not (math.isfinite(base) and base > 0 and math.isfinite(factor) and factor > 0):
+            raise ModelError(f"{file.path}: rotary base {base} or scaling factor {factor} is not a positive number")
+        angles = base ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim) / factor
+        return (angles if rope_factors is None else angles / rope_factors).astype(np.float32)
+
+    everywhere = frequencies(file.get(f"{name}.rope.freq_base", float, default=10_000.0), _linear_factor(file, name))
+    return _HABITS[name](
+        Architecture(
+            name=name,
+            num_layers=layers,
+            hidden=hidden,
+            num_heads=heads,
+            num_kv_heads=kv_heads,
+            head_dim=head_dim,
+            context_length=size("context_length"),
+            norm_eps=file.get(f"{name}.attention.layer_norm_rms_epsilon", float),
+            rope_frequencies=(everywhere,) * layers,
+            windows=(0,) * layers,
+            is_interleaved=False,
+            activation="silu",
+            embedding_scale=1.0,
+            attention_scale=head_dim**-0.5,
+            has_head_norms=False,
+            has_post_norms=False,
+        ),
+        file,
+        frequencies,
+    )
+
+
+def _linear_factor(file: GGUFFile, name: str) -> float:
+    """The factor positions are divided by; only linear scaling is known besides per-frequency factors."""
+    kind = file.get(f"{name}.rope.scaling.type", str, default="none")
+    if kind not in ("none", "linear"):
+        raise ModelError(f"{file.path}: rotary scaling {kind!r} is not supported; known are none and linear")
+    return file.get(f"{name}.rope.scaling.factor", float, default=1.0) if kind == "linear" else 1.0
+
+
+Frequencies = Callable[[float, float], FloatArray]
+
+
+def _llama(base: Architecture, file: GGUFFile, frequencies: Frequencies) -> Architecture:
+    return replace(base, is_interleaved=True)
+
+
+def _qwen2(base: Architecture, file: GGUFFile, frequencies: Frequencies) -> Architecture:
+    return base
+
+
+def _qwen3(base: Architecture, file: GGUFFile, frequencies: Frequencies) -> Architecture:
+    return replace(base, has_head_norms=True)
+
+
+def _gemma3(base: Architecture, file: GGUFFile, frequencies: Frequencies) -> Architecture:
+    window = file.get("gemma3.attention.sliding_window", int, default=0)
+    is_local = [(layer + 1) % SLIDING_PATTERN != 0 for layer in range(base.num_layers)]
+    local = frequencies(LOCAL_ROPE_BASE, 1.0)
+    # The 27B model, told by its 62 layers, scales queries by its hidden size per head instead of the head's own.
+    scale = (base.hidden / base.num_heads) ** -0.5 if base.num_layers == 62 else base.attention_scale
+    return replace(
+        base,
+        windows=tuple(window if here else 0 for here in is_local),
+        rope_frequencies=tuple(
+            local if here else everywhere for here, everywhere in zip(is_local, base.rope_frequencies, strict=True)
+        ),
+        activation="gelu",
+        embedding_scale=base.hidden**0.5,
+        attention_scale=scale,
+        has_head_norms=True,
+        has_post_norms=True,
+    )
+
+
+_HABITS: dict[str, Callable[[Architecture, GGUFFile, Frequencies], Architecture]] = {
+    "llama": _llama,
+    "qwen2": _qwen2,
+    "qwen3": _qwen3,
+    "gemma3": _gemma3,
+}

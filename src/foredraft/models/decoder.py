@@ -1,0 +1,155 @@
+"""The decoder: every supported model, written once in terms of an op set.
+
+Llama (2302.13971), Qwen2, Qwen3 and Gemma 3 are one pre-norm transformer; where they differ is in `Architecture`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from foredraft.core import FloatArray
+from foredraft.errors import ModelError
+from foredraft.kv.cache import PagedKV
+from foredraft.models import architecture
+from foredraft.models.architecture import Architecture
+from foredraft.models.gguf import GGUFFile
+from foredraft.ops import quants
+from foredraft.ops.base import AttentionSpec, Batch, Ops, Tensor
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Weights of one layer; matrices are opaque to all but the op set."""
+
+    attention: AttentionSpec
+    attention_norm: FloatArray
+    query: Any
+    key: Any
+    value: Any
+    output: Any
+    attention_post_norm: FloatArray | None
+    ffn_norm: FloatArray
+    gate: Any
+    up: Any
+    down: Any
+    ffn_post_norm: FloatArray | None
+
+
+class Decoder:
+    """A model ready to run. Immutable after loading; all state of sequences lives in a `PagedKV`."""
+
+    def __init__(self, file: GGUFFile, ops: Ops) -> None:
+        """Load every weight of `file` into `ops`.
+
+        Raises:
+            ModelError: unknown architecture, or a tensor that is missing, misshapen or not understood.
+        """
+        weights = _Weights(file, ops)
+        self.ops = ops
+        self.arch = arch = architecture.read(file, weights.optional_vector("rope_freqs.weight"))
+        self.embedding = weights.tensor("token_embd.weight", (-1, arch.hidden))
+        self.vocab_size = self.embedding.shape[0]
+        self.layers = [_layer(weights, arch, i) for i in range(arch.num_layers)]
+        self.output_norm = weights.vector("output_norm.weight", arch.hidden)
+        tied = "output.weight" not in file.tensors
+        self.output = weights.matrix("token_embd" if tied else "output", self.vocab_size, arch.hidden)
+        weights.check_all_used()
+
+    def forward(self, batch: Batch, kv: PagedKV) -> FloatArray:
+        """One pass over the rows of `batch`; writes their keys and values to `kv`.
+
+        Returns the logits of the wanted rows, float32 [wanted, vocabulary].
+        """
+        ops, arch = self.ops, self.arch
+        x = ops.embed(self.embedding, batch.tokens) * np.float32(arch.embedding_scale)
+        for layer, cache in zip(self.layers, kv.layers, strict=True):
+            q, k, v = ops.project(x, layer.attention_norm, arch.norm_eps, (layer.query, layer.key, layer.value))
+            attended = ops.attend(q, k, v, layer.attention, cache, batch)
+            ops.accumulate(x, attended, layer.output, layer.attention_post_norm, arch.norm_eps)
+            ops.feed_forward(
+                x, layer.ffn_norm, layer.gate, layer.up, layer.down, arch.activation, layer.ffn_post_norm, arch.norm_eps
+            )
+        if not len(batch.wanted):
+            return np.empty((0, self.vocab_size), np.float32)
+        return ops.project(x[batch.wanted], self.output_norm, arch.norm_eps, (self.output,))[0]
+
+
+def _layer(weights: _Weights, arch: Architecture, index: int) -> Layer:
+    prefix = f"blk.{index}."
+    heads, kv_heads, hidden = arch.num_heads * arch.head_dim, arch.num_kv_heads * arch.head_dim, arch.hidden
+    ffn = weights.tensor(f"{prefix}ffn_gate.weight", (-1, hidden)).shape[0]
+
+    def norm(name: str, size: int, has: bool = True) -> FloatArray | None:
+        return weights.vector(f"{prefix}{name}.weight", size) if has else None
+
+    return Layer(
+        attention=AttentionSpec(
+            num_heads=arch.num_heads,
+            num_kv_heads=arch.num_kv_heads,
+            head_dim=arch.head_dim,
+            scale=arch.attention_scale,
+            rope_frequencies=arch.rope_frequencies[index],
+            is_interleaved=arch.is_interleaved,
+            window=arch.windows[index],
+            q_norm=norm("attn_q_norm", arch.head_dim, arch.has_head_norms),
+            k_norm=norm("attn_k_norm", arch.head_dim, arch.has_head_norms),
+            norm_eps=arch.norm_eps,
+        ),
+        attention_norm=weights.vector(f"{prefix}attn_norm.weight", hidden),
+        query=weights.matrix(f"{prefix}attn_q", heads, hidden),
+        key=weights.matrix(f"{prefix}attn_k", kv_heads, hidden),
+        value=weights.matrix(f"{prefix}attn_v", kv_heads, hidden),
+        output=weights.matrix(f"{prefix}attn_output", hidden, heads),
+        attention_post_norm=norm("post_attention_norm", hidden, arch.has_post_norms),
+        ffn_norm=weights.vector(f"{prefix}ffn_norm.weight", hidden),
+        gate=weights.matrix(f"{prefix}ffn_gate", ffn, hidden),
+        up=weights.matrix(f"{prefix}ffn_up", ffn, hidden),
+        down=weights.matrix(f"{prefix}ffn_down", hidden, ffn),
+        ffn_post_norm=norm("post_ffw_norm", hidden, arch.has_post_norms),
+    )
+
+
+class _Weights:
+    """Hands out tensors by name with their shapes checked, and remembers which: one that nobody asked for means that
+    the model has parts we do not understand, and running without them would give wrong numbers."""
+
+    def __init__(self, file: GGUFFile, ops: Ops) -> None:
+        self._file, self._ops = file, ops
+        self._used: set[str] = set()
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The tensor `name`; -1 in `shape` allows any size there."""
+        tensor = self._file.tensors.get(name)
+        if tensor is None:
+            raise ModelError(f"{self._file.path}: tensor {name} is missing; the file is incomplete, fetch it again")
+        self._used.add(name)
+        fits = len(tensor.shape) == len(shape) and all(
+            want in (-1, have) for want, have in zip(shape, tensor.shape, strict=True)
+        )
+        if not fits:
+            raise ModelError(f"{self._file.path}: tensor {name} has shape {tensor.shape}, expected {shape}")
+        return tensor
+
+    def vector(self, name: str, size: int) -> FloatArray:
+        tensor = self.tensor(name, (size,))
+        return np.array(quants.dequantize(tensor.type, tensor.data), np.float32)
+
+    def optional_vector(self, name: str) -> FloatArray | None:
+        return self.vector(name, -1) if name in self._file.tensors else None
+
+    def matrix(self, name: str, outputs: int, inputs: int) -> Any:
+        """The matrix `name`.weight and, where the file has one, its bias."""
+        tensor = self.tensor(f"{name}.weight", (outputs, inputs))
+        bias = self.vector(f"{name}.bias", outputs) if f"{name}.bias" in self._file.tensors else None
+        return self._ops.matrix(tensor, bias)
+
+    def check_all_used(self) -> None:
+        unknown = sorted(set(self._file.tensors) - self._used)
+        if unknown:
+            raise ModelError(
+                f"{self._file.path}: this model has parts that are not supported: tensor {unknown[0]}"
+                + (f" and {len(unknown) - 1} more" if len(unknown) > 1 else "")
+            )

@@ -1,0 +1,47 @@
+"""Proposers by name: those of this package, and any that another package registers.
+
+A factory is called with `Resources` and returns a `Proposer`. Other packages name theirs as an entry point in the group
+"foredraft.proposers".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import entry_points
+
+from foredraft.errors import ConfigError
+from foredraft.proposers.base import Proposer, Resources
+
+GROUP = "foredraft.proposers"
+BUILT_IN = {
+    "lookup": "foredraft.proposers.lookup:create",
+    "draft_model": "foredraft.proposers.draft_model:create",
+}
+Factory = Callable[[Resources], Proposer]
+
+
+def create(name: str, resources: Resources) -> Proposer:
+    """The proposer called `name`.
+
+    Raises:
+        ConfigError: no such proposer (the message lists the known ones), or it needs a draft model and there is none.
+    """
+    return _factory(name)(resources)
+
+
+def known() -> list[str]:
+    """Names of all proposers that `create` can make."""
+    return sorted(BUILT_IN.keys() | {point.name for point in entry_points(group=GROUP)})
+
+
+def _factory(name: str) -> Factory:
+    if name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
+        built_in: Factory = getattr(import_module(module), attribute)
+        return built_in
+    for point in entry_points(group=GROUP):
+        if point.name == name:
+            registered: Factory = point.load()
+            return registered
+    raise ConfigError(f"unknown proposer {name!r}; known are {', '.join(known())}")
