@@ -68,6 +68,15 @@ def read(file: GGUFFile, rope_factors: FloatArray | None = None) -> Architecture
         raise ModelError(f"{file.path}: {heads} heads, {kv_heads} KV heads of {head_dim} do not fit together")
     if size("rope.dimension_count", head_dim) != head_dim:
         raise ModelError(f"{file.path}: partial rotary embeddings are not supported ({name}.rope.dimension_count)")
+    if file.get(f"{name}.expert_count", int, default=0):
+        raise ModelError(f"{file.path}: mixtures of experts are not supported ({name}.expert_count)")
+    eps = file.get(f"{name}.attention.layer_norm_rms_epsilon", float)
+    if not 0 <= eps < 1:
+        raise ModelError(f"{file.path}: {name}.attention.layer_norm_rms_epsilon is {eps}; allowed is 0 to below 1")
+    if rope_factors is not None and not (rope_factors.shape == (head_dim // 2,) and np.all(rope_factors > 0)):
+        raise ModelError(
+            f"{file.path}: tensor rope_freqs.weight has {rope_factors.size} values; needed are {head_dim // 2} above 0"
+        )
     if layers > 1000:
         raise ModelError(f"{file.path}: {name}.block_count is {layers}; at most 1000 is allowed")
 
@@ -87,7 +96,7 @@ def read(file: GGUFFile, rope_factors: FloatArray | None = None) -> Architecture
             num_kv_heads=kv_heads,
             head_dim=head_dim,
             context_length=size("context_length"),
-            norm_eps=file.get(f"{name}.attention.layer_norm_rms_epsilon", float),
+            norm_eps=eps,
             rope_frequencies=(everywhere,) * layers,
             windows=(0,) * layers,
             is_interleaved=False,
@@ -127,8 +136,12 @@ def _qwen3(base: Architecture, file: GGUFFile, frequencies: Frequencies) -> Arch
 
 def _gemma3(base: Architecture, file: GGUFFile, frequencies: Frequencies) -> Architecture:
     window = file.get("gemma3.attention.sliding_window", int, default=0)
-    is_local = [(layer + 1) % SLIDING_PATTERN != 0 for layer in range(base.num_layers)]
-    local = frequencies(LOCAL_ROPE_BASE, 1.0)
+    pattern = file.get("gemma3.attention.sliding_window_pattern", int, default=SLIDING_PATTERN)
+    for key, value, least in (("sliding_window", window, 0), ("sliding_window_pattern", pattern, 1)):
+        if not least <= value <= 2**24:
+            raise ModelError(f"{file.path}: gemma3.attention.{key} is {value}; the file is damaged, fetch it again")
+    is_local = [(layer + 1) % pattern != 0 for layer in range(base.num_layers)]
+    local = frequencies(file.get("gemma3.rope.freq_base_swa", float, default=LOCAL_ROPE_BASE), 1.0)
     # The 27B model, told by its 62 layers, scales queries by its hidden size per head instead of the head's own.
     scale = (base.hidden / base.num_heads) ** -0.5 if base.num_layers == 62 else base.attention_scale
     return replace(
