@@ -5,7 +5,8 @@ of a million tokens as in one of a hundred. Good where the output quotes the inp
 
 An edit breaks every n-gram that holds the changed token, so n-grams alone lose the copy for some steps after each
 change. The place that the copy had reached is therefore remembered: it wins against other places that match no better,
-and where nothing matches the copy just goes on (simulated renames: 7.7 tokens per step at k = 8 instead of 6.4).
+and where nothing matches a copy that has proved itself just goes on. Simulated renames and insertions in Python files
+took 7.7 tokens per step at k = 8 instead of 6.4, and 12.7 at k = 16 instead of 10.0.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from foredraft.proposers.base import Proposer
 
 # Where a broken copy is looked for, nearest first; farther gained nothing on rename edits.
 _SHIFTS = sorted(range(-8, 9), key=abs)
+# Tokens accepted from a copy before it is gone on with where nothing matches: else free text, where matches are
+# chance, would see twice the drafts for nothing.
+_TRUSTED = 4
 _MAX_MISSES = 2  # drafts refused at their first token before a copy that matches nothing is given up
 
 
@@ -27,12 +31,14 @@ class _Sequence:
     """One sequence's index, over all its tokens but the last, and its copy.
 
     `ends[n]` maps an n-gram to the position after its latest occurrence. `copy` is the position of the token that the
-    copy expects next, -1 for no copy; `misses` counts its drafts in a row whose first token was refused.
+    copy expects next, -1 for no copy; `num_copied` counts the tokens accepted from it, and `misses` its drafts in a
+    row whose first token was refused.
     """
 
     ends: dict[int, dict[tuple[int, ...], int]]
     num_tokens: int = 0
     copy: int = -1
+    num_copied: int = 0
     misses: int = 0
 
 
@@ -57,6 +63,7 @@ class Lookup(Proposer):
     def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
         sequence = self._sequences.get(context.id)
         if sequence is not None:
+            sequence.num_copied += len(verdict.path)
             sequence.misses = 0 if verdict.path else sequence.misses + 1
 
     def release(self, context_id: int) -> None:
@@ -88,9 +95,9 @@ def _source(sequence: _Sequence, tokens: list[int]) -> int:
         found = ends.get(tuple(tokens[-n:]), -1)
         if found >= 0:
             if not _matches(tokens, sequence.copy, n):
-                sequence.copy, sequence.misses = found, 0
+                sequence.copy, sequence.num_copied, sequence.misses = found, 0, 0
             return sequence.copy
-    if sequence.misses >= _MAX_MISSES:
+    if sequence.misses >= _MAX_MISSES or sequence.num_copied < _TRUSTED:
         sequence.copy = -1
     if sequence.copy >= 0:
         places = (sequence.copy + shift for shift in _SHIFTS)

@@ -22,6 +22,11 @@ Float64Array = NDArray[np.float64]
 _MASK = 2**64 - 1
 _GAMMA = 0x9E3779B97F4A7C15  # 2**64 / golden ratio, SplitMix64's increment
 _MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+_SHIFTS = (30, 27, 31)
+
+_GAMMA_64, _TOP_HALF = np.uint64(_GAMMA), np.uint64(32)
+_MULTIPLIERS_64 = tuple(np.uint64(m) for m in _MULTIPLIERS)
+_SHIFTS_64 = tuple(np.uint64(shift) for shift in _SHIFTS)
 
 # No Gumbel value is larger: at r = 0 it is -log(2**-33) = 22.874 and the rest covers rounding.
 MAX_GUMBEL = 22.9
@@ -49,21 +54,21 @@ class Stream(NamedTuple):
 
 def _mix(z: int) -> int:
     """SplitMix64's finalizer, a bijection of 64-bit integers."""
-    z = ((z ^ (z >> 30)) * _MULTIPLIERS[0]) & _MASK
-    z = ((z ^ (z >> 27)) * _MULTIPLIERS[1]) & _MASK
-    return z ^ (z >> 31)
+    z = ((z ^ (z >> _SHIFTS[0])) * _MULTIPLIERS[0]) & _MASK
+    z = ((z ^ (z >> _SHIFTS[1])) * _MULTIPLIERS[1]) & _MASK
+    return z ^ (z >> _SHIFTS[2])
 
 
-def _chain(*words: int) -> int:
-    state = 0
+def _chain(state: int, *words: int) -> int:
+    """Descend a tree of streams: output number `word + 1` of each is the state of the next."""
     for word in words:
-        state = _mix((state + _GAMMA + _mix((word + _GAMMA) & _MASK)) & _MASK)
+        state = _mix((state + (word + 1) * _GAMMA) & _MASK)
     return state
 
 
 def noise_key(seed: int, choice: int) -> int:
     """The 64-bit key of choice number `choice` of a request: a hash, so that neighboring seeds share nothing."""
-    return _chain(seed & _MASK, choice)
+    return _chain(0, seed, choice)
 
 
 def _state(key: int, stream: Stream) -> int:
@@ -74,16 +79,14 @@ def _state(key: int, stream: Stream) -> int:
 def random_bits(key: int, stream: Stream, tokens: NDArray[np.integer]) -> NDArray[np.uint64]:
     """32 random bits for each token, uint64 [len(tokens)]."""
     z = tokens.astype(np.uint64)
-    z += np.uint64(1)
-    z *= np.uint64(_GAMMA)
-    z += np.uint64(_state(key, stream))
-    z ^= z >> np.uint64(30)
-    z *= np.uint64(_MULTIPLIERS[0])
-    z ^= z >> np.uint64(27)
-    z *= np.uint64(_MULTIPLIERS[1])
-    # The finalizer's last step, z ^ (z >> 31), leaves the top 31 bits alone and changes the 32nd.
-    z ^= z >> np.uint64(31)
-    z >>= np.uint64(32)
+    z *= _GAMMA_64
+    z += np.uint64((_state(key, stream) + _GAMMA) & _MASK)
+    z ^= z >> _SHIFTS_64[0]
+    z *= _MULTIPLIERS_64[0]
+    z ^= z >> _SHIFTS_64[1]
+    z *= _MULTIPLIERS_64[1]
+    z ^= z >> _SHIFTS_64[2]
+    z >>= _TOP_HALF
     return z
 
 

@@ -5,6 +5,7 @@ All draws are Gumbel-max: the token with the largest log probability + Gumbel no
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,6 @@ from foredraft.sampling.noise import (
     Float64Array,
     Purpose,
     Stream,
-    gumbel,
     gumbel_from_bits,
     random_bits,
     uniform,
@@ -49,25 +49,28 @@ def choose(scores: Scores, is_greedy: bool, key: int, position: int) -> int:
 def perturbed_argmax(scores: Scores, key: int, stream: Stream) -> int:
     """argmax of scores + Gumbel noise of the stream, lowest id on ties, without computing what cannot win.
 
-    Noise is bounded, so tokens more than that below the best sum known so far are left out; and since G <= -log(v), a
-    token whose random bits v are too large for its score is left out before any logarithm. Same result, bit for bit,
-    as with all of them.
+    The best sum known so far is a bar. Noise is bounded, so tokens more than that below the bar are left out; and
+    since G <= -log(v), a token whose random bits v are too large for its score is left out before any logarithm. Same
+    result, bit for bit, as with all of them.
     """
-    best = int(scores.argmax())
-    check_choosable(float(scores[best]))
-    best_sum = float(scores[best]) + float(gumbel(key, stream, np.array([best]))[0])
-    tokens = np.flatnonzero(scores >= best_sum - MAX_GUMBEL)
+    winner = int(scores.argmax())
+    check_choosable(float(scores[winner]))
+    bar = float(scores[winner]) - math.log(-math.log1p(-uniform(key, stream, winner)))
+    best = -math.inf
+    tokens = np.flatnonzero(scores >= bar - MAX_GUMBEL)
     for first in range(0, tokens.size, _CHUNK):
         chunk = tokens[first : first + _CHUNK]
         bits = random_bits(key, stream, chunk)
-        can_win = _can_win(scores[chunk], bits, best_sum)
-        chunk, bits = chunk[can_win], bits[can_win]
-        if chunk.size:
-            sums = scores[chunk] + gumbel_from_bits(bits)
-            winner = int(sums.argmax())
-            contender = (-float(sums[winner]), int(chunk[winner]))
-            best_sum, best = (-contender[0], contender[1]) if contender < (-best_sum, best) else (best_sum, best)
-    return best
+        can_win = _can_win(scores[chunk], bits, bar)
+        if not can_win.any():
+            continue
+        chunk = chunk[can_win]
+        sums = scores[chunk] + gumbel_from_bits(bits[can_win])
+        i = int(sums.argmax())
+        if sums[i] > best:
+            winner, best = int(chunk[i]), float(sums[i])
+            bar = max(bar, best)
+    return winner
 
 
 _CHUNK = 8192  # tokens at a time, so that temporaries stay in the core's cache
