@@ -1,0 +1,107 @@
+"""Times matrix products of the native op set beside the machine's read bandwidth, measured in the same run.
+
+    python benchmarks/kernels.py [--threads N] [--rows 1 4 8] [--match q6_k] [--repeats N]
+
+Weights are random bytes; enough copies of a matrix are walked through that none is left in the caches. A figure is the
+best of several repeats, since other programs may share the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foredraft import _native
+from foredraft.ops.base import BLOCKS, Tensor, TensorType
+from foredraft.ops.native import NativeOps
+
+SHAPES = [
+    ("1.5B gate", TensorType.Q4_K, 8960, 1536),
+    ("1.5B down", TensorType.Q4_K, 1536, 8960),
+    ("1.5B down", TensorType.Q6_K, 1536, 8960),
+    ("1.5B output", TensorType.Q6_K, 151936, 1536),
+    ("0.5B gate", TensorType.Q5_0, 4864, 896),
+    ("0.5B output", TensorType.Q8_0, 151936, 896),
+    ("SmolLM2 gate", TensorType.Q4_1, 1536, 576),
+]
+WORKING_SET = 256 << 20
+
+
+def best_seconds(call: Callable[[], object], repeats: int) -> float:
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def read_bandwidth(threads: int, repeats: int) -> float:
+    """Bytes per second of reading memory with all threads (a maximum over float32, which numpy vectorizes)."""
+    parts = np.array_split(np.ones(WORKING_SET // 4, np.float32), threads)
+
+    def read() -> None:
+        readers = [threading.Thread(target=np.max, args=(part,)) for part in parts]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+
+    return WORKING_SET / best_seconds(read, repeats)
+
+
+def random_tensor(kind: TensorType, outputs: int, inputs: int) -> Tensor:
+    length, size = BLOCKS[kind]
+    data: NDArray[np.uint8] = np.random.default_rng(0).integers(0, 256, outputs * inputs // length * size, np.uint8)
+    return Tensor("random", kind, (outputs, inputs), data)
+
+
+def measure(ops: NativeOps, kind: TensorType, shape: tuple[int, int], all_rows: Sequence[int], repeats: int) -> None:
+    tensor = random_tensor(kind, *shape)
+    copies = max(1, WORKING_SET // len(tensor.data))
+    matrices = [ops.matrix(tensor) for _ in range(copies)]
+    num_bytes, one_row = matrices[0].num_bytes, None
+    print(
+        f"  {num_bytes / 1e6:.1f} MB, {100 * num_bytes / len(tensor.data) - 100:+.1f}% of the file's, {copies} copies"
+    )
+    for rows in all_rows:
+        x = np.random.default_rng(1).standard_normal((rows, shape[1])).astype(np.float32)
+        outs = [np.empty((rows, shape[0]), np.float32)]
+
+        def walk(x: NDArray[np.float32] = x, outs: list[NDArray[np.float32]] = outs) -> None:
+            for matrix in matrices:
+                _native.project(x, None, 0.0, [matrix], outs)
+
+        seconds = best_seconds(walk, repeats if rows <= 16 else 2) / copies
+        one_row = one_row or seconds
+        gops = 2 * rows * shape[0] * shape[1] / seconds / 1e9
+        print(
+            f"  {rows:4d} rows {seconds * 1e3:9.3f} ms  x{seconds / one_row:6.2f}  {num_bytes / seconds / 1e9:6.1f} GB/s"
+            f"  {gops:6.0f} GOP/s"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 128])
+    parser.add_argument("--match", default="", help="only matrices whose name or type contains this")
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    ops = NativeOps(options.threads)
+    print(f"instruction set {_native.isa()}, {_native.num_threads()} threads")
+    for name, kind, outputs, inputs in SHAPES:
+        if options.match.lower() not in f"{name} {kind.name}".lower():
+            continue
+        bandwidth = read_bandwidth(_native.num_threads(), options.repeats)
+        print(f"{name} {outputs} x {inputs} {kind.name}; reading memory {bandwidth / 1e9:.1f} GB/s")
+        measure(ops, kind, (outputs, inputs), options.rows, options.repeats)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+// The operations of ops/base.py over plain memory. Shapes are the caller's promise (module.cpp checks them).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "batch.hpp"
+#include "kernels.hpp"
+#include "matrix.hpp"
+
+namespace foredraft {
+
+// outs[i] [rows, outputs of matrices[i]] = matrices[i] (RMSNorm of) x + bias.
+void project(const float* x, int rows, const float* norm, float eps, const std::vector<const Matrix*>& matrices,
+             const std::vector<float*>& outs);
+
+// x += [RMSNorm of] matrix y.
+void accumulate(float* x, const float* y, int rows, const Matrix& matrix, const float* norm, float eps);
+
+// x += [post_norm of] down(activation(gate h) * (up h)), h = RMSNorm of x.
+void feed_forward(float* x, int rows, const float* norm, const Matrix& gate, const Matrix& up, const Matrix& down,
+                  Activation activation, const float* post_norm, float eps);
+
+struct AttentionSpec {
+  AttendShape shape;  // page_size is the cache's
+  float scale;
+  bool is_interleaved;
+  std::vector<float> frequencies, q_norm, k_norm;  // norms empty if none
+  float norm_eps;
+};
+
+struct Cache {
+  Half* keys;
+  Half* values;
+  int num_pages, page_size;
+};
+
+// Rotates q and k in place, stores k and v, attends into out.
+void attend(float* q, float* k, const float* v, const AttentionSpec& spec, const Cache& cache, Batch& batch, float* out);
+
+}  // namespace foredraft

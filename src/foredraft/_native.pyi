@@ -1,0 +1,80 @@
+"""Types of the C++ module (csrc/module.cpp). Wrong shapes, dtypes and sizes raise ValueError or TypeError."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+class Matrix:
+    def __init__(
+        self, type: int, outputs: int, inputs: int, data: NDArray[np.uint8], bias: NDArray[np.float32] | None = None
+    ) -> None: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def inputs(self) -> int: ...
+    @property
+    def num_bytes(self) -> int: ...
+
+class Attention:
+    def __init__(
+        self,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        scale: float,
+        rope_frequencies: NDArray[np.float32],
+        is_interleaved: bool,
+        window: int,
+        q_norm: NDArray[np.float32] | None,
+        k_norm: NDArray[np.float32] | None,
+        norm_eps: float,
+    ) -> None: ...
+
+class Batch:
+    def __init__(
+        self,
+        positions: NDArray[np.int32],
+        sequences: NDArray[np.int32],
+        slots: NDArray[np.int32],
+        prefixes: NDArray[np.int32],
+        ancestors: NDArray[np.int32],
+        ancestor_offsets: NDArray[np.int32],
+        page_tables: NDArray[np.int32],
+    ) -> None: ...
+
+def project(
+    x: NDArray[np.float32],
+    norm: NDArray[np.float32] | None,
+    eps: float,
+    matrices: Sequence[Matrix],
+    outs: Sequence[NDArray[np.float32]],
+) -> None: ...
+def accumulate(
+    x: NDArray[np.float32], y: NDArray[np.float32], matrix: Matrix, norm: NDArray[np.float32] | None, eps: float
+) -> None: ...
+def feed_forward(
+    x: NDArray[np.float32],
+    norm: NDArray[np.float32],
+    gate: Matrix,
+    up: Matrix,
+    down: Matrix,
+    activation: str,
+    post_norm: NDArray[np.float32] | None,
+    eps: float,
+) -> None: ...
+def attend(
+    q: NDArray[np.float32],
+    k: NDArray[np.float32],
+    v: NDArray[np.float32],
+    attention: Attention,
+    keys: NDArray[np.float16],
+    values: NDArray[np.float16],
+    batch: Batch,
+    out: NDArray[np.float32],
+) -> None: ...
+def set_threads(threads: int) -> None: ...
+def num_threads() -> int: ...
+def set_isa(name: str) -> None: ...
+def isa() -> str: ...
+def available_isas() -> list[str]: ...
