@@ -84,7 +84,9 @@ def test_gemmas_largest_scales_queries_by_hidden_size_per_head():
 
 def test_rope_factors_divide_frequencies():
     factors = np.linspace(1, 8, 16, dtype=np.float32)
-    np.testing.assert_allclose(arch(factors=factors).rope_frequencies[0], arch().rope_frequencies[0] / factors, rtol=1e-6)
+    np.testing.assert_allclose(
+        arch(factors=factors).rope_frequencies[0], arch().rope_frequencies[0] / factors, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ class Engine:
 
     def abort(self, sequence: Sequence) -> None:
         """End a sequence without another token. One that has ended already is left alone."""
+        sequence.finish_reason = sequence.finish_reason or "abort"
         self.scheduler.finish(sequence)
         self._release(sequence)
 
@@ -74,6 +75,8 @@ class Engine:
         slices, preempted = self.scheduler.schedule()
         for sequence in preempted:
             self._release(sequence)
+        if not slices:
+            return []
         drafts = self._propose([s for s in slices if s.draft_budget])
         logits, num_rows = self._forward(slices, drafts)
         chunks: list[Chunk] = []
@@ -107,12 +110,18 @@ class Engine:
     def _ask(self, name: str, slices: list[Slice]) -> dict[int, Draft]:
         contexts = [part.sequence.context for part in slices]
         try:
-            offers = self._proposers[name].propose(contexts, [part.draft_budget for part in slices])
+            budgets = [part.draft_budget for part in slices]
+            offers = self._proposers[name].propose(contexts, budgets) if slices else []
+            drafts: dict[int, Draft] = {}
+            for context, budget, offer in zip(contexts, budgets, offers, strict=True):
+                if offer and offer.tokens:
+                    check_draft(offer, name, context, budget, self._target.vocab_size)
+                    drafts[context.id] = offer
+            return drafts
         except Exception:
             log.exception("proposer %s failed and drafts no more for %d sequences", name, len(slices))
             self._broken |= {(context.id, name) for context in contexts}
             return {}
-        return {context.id: offer for context, offer in zip(contexts, offers, strict=True) if offer and offer.tokens}
 
     def _forward(self, slices: list[Slice], drafts: Mapping[int, Draft]) -> tuple[FloatArray, int]:
         builder = BatchBuilder()
@@ -147,6 +156,8 @@ class Engine:
         num_kept = len(context.tokens) - before
         # The last token has no row yet, or (after an early end) one that without speculation would not exist.
         self._commit(sequence, part.num_tokens, verdict.path[: num_kept - 1])
+        assert sequence.kv is not None
+        self._kv.trim(sequence.kv, 0)  # pages that only held refused drafts
         if draft.tokens:
             self._observe(draft, context, verdict)
         if sequence.finish_reason:
@@ -215,9 +226,31 @@ class Engine:
             self._broken.add((context.id, draft.proposer))
 
     def _release(self, sequence: Sequence) -> None:
-        for name, proposer in self._proposers.items():
-            proposer.release(sequence.context.id)
+        if sequence.speculation.mode == "off":
+            return
+        for name in sequence.proposers:
+            try:
+                self._proposers[name].release(sequence.context.id)
+            except Exception:
+                log.exception("proposer %s failed to release a sequence", name)
             self._broken.discard((sequence.context.id, name))
+
+
+def check_draft(draft: Draft, name: str, context: Context, budget: int, vocab_size: int) -> None:
+    """Raise ValueError where a draft breaks the contract of `Proposer.propose`, before it can touch the KV cache."""
+    count = len(draft.tokens)
+    if draft.proposer != name:
+        raise ValueError(f"the draft names proposer {draft.proposer!r}")
+    if count > budget:
+        raise ValueError(f"{count} tokens are drafted where {budget} are allowed")
+    if not all(0 <= token < vocab_size for token in draft.tokens):
+        raise ValueError(f"a drafted token is outside the target's vocabulary of {vocab_size}")
+    if len(draft.parents) != count or not all(-1 <= parent < node for node, parent in enumerate(draft.parents)):
+        raise ValueError("parents are not one for each token, each before its children")
+    if draft.probs is not None and draft.probs.shape != (count, vocab_size):
+        raise ValueError(f"probs have shape {draft.probs.shape}, not {(count, vocab_size)}")
+    if context.rule == "block" and context.params.temperature > 0 and not draft.is_chain:
+        raise ValueError("rule block verifies chains only, and this draft is a tree")
 
 
 def _logprobs(logits: FloatArray, token: int, count: int | None) -> TokenLogprobs | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Generator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
+from numbers import Integral
 from pathlib import Path
 from typing import Self
 
@@ -136,6 +138,7 @@ class LLM:
             MAX_ROWS,
         )
         self._ids = count()
+        self._inboxes: dict[int, deque[Chunk]] = {}  # context: where the run that it belongs to finds its chunks
 
     def generate(
         self,
@@ -148,7 +151,7 @@ class LLM:
         Raises:
             RequestError, ConfigError: a prompt is empty or too long, or a parameter is not allowed; nothing has run.
         """
-        sequences = self._submit(prompts, params, speculation)
+        sequences = self._sequences(prompts, params, speculation)
         chunks: dict[tuple[int, int], list[Chunk]] = {}
         for chunk in self._run(sequences):
             chunks.setdefault((chunk.request, chunk.choice), []).append(chunk)
@@ -170,7 +173,7 @@ class LLM:
         speculation: Speculation = Speculation(),  # noqa: B008 (frozen)
     ) -> Generator[Chunk, None, None]:
         """Like `generate`, token by token as they are decided. Closing the iterator ends what still runs."""
-        return self._run(self._submit(prompts, params, speculation))
+        return self._run(self._sequences(prompts, params, speculation))
 
     def chat(
         self,
@@ -208,10 +211,10 @@ class LLM:
         for sequence in [*self.engine.scheduler.running, *self.engine.scheduler.waiting]:
             self.engine.abort(sequence)
 
-    def _submit(
+    def _sequences(
         self, prompts: str | Sequence[Prompt], params: Params, speculation: Speculation
     ) -> list[EngineSequence]:
-        """Check everything, then queue every choice of every prompt."""
+        """Check everything; a sequence for every choice of every prompt."""
         each: Sequence[Prompt] = [prompts] if isinstance(prompts, str) else prompts
         each_params = [params] * len(each) if isinstance(params, SamplingParams) else params
         if len(each_params) != len(each):
@@ -223,11 +226,11 @@ class LLM:
             )
         sequences: list[EngineSequence] = []
         for request, (prompt, one) in enumerate(zip(each, each_params, strict=True)):
+            if not isinstance(prompt, Iterable):
+                raise RequestError(f"prompt {prompt!r} is neither text nor a list of token ids; give a list of prompts")
             tokens = self.tokenizer.encode(prompt, parse_special=True) if isinstance(prompt, str) else list(prompt)
             self._check(tokens, one)
             sequences += self._choices(request, tokens, one, speculation)
-        for sequence in sequences:
-            self.engine.add(sequence)
         return sequences
 
     def _check(self, tokens: list[int], params: SamplingParams) -> None:
@@ -237,9 +240,9 @@ class LLM:
             ("stop_token_ids", params.stop_token_ids),
             ("logit_bias", params.logit_bias),
         ):
-            bad = next((token for token in ids if not 0 <= token < vocab_size), None)
+            bad = next((t for t in ids if not isinstance(t, Integral) or not 0 <= t < vocab_size), None)
             if bad is not None:
-                raise RequestError(f"{name} has token {bad}; this model's tokens are 0 to {vocab_size - 1}")
+                raise RequestError(f"{name} has token {bad!r}; this model's tokens are 0 to {vocab_size - 1}")
         if not tokens:
             raise RequestError("the prompt is empty; give at least one token")
         if len(tokens) >= self.context_length:
@@ -279,13 +282,22 @@ class LLM:
         return choices
 
     def _run(self, sequences: list[EngineSequence]) -> Generator[Chunk, None, None]:
-        mine = {sequence.context.id for sequence in sequences}
+        """Queue sequences and run them. A step may decide tokens of other runs: each has an inbox."""
+        inbox: deque[Chunk] = deque()
         try:
-            while any(sequence.finish_reason is None for sequence in sequences):
-                yield from (chunk for chunk in self.engine.step() if chunk.context_id in mine)
+            for sequence in sequences:
+                self._inboxes[sequence.context.id] = inbox
+                self.engine.add(sequence)
+            while inbox or any(sequence.finish_reason is None for sequence in sequences):
+                if inbox:
+                    yield inbox.popleft()
+                    continue
+                for chunk in self.engine.step():
+                    self._inboxes[chunk.context_id].append(chunk)
         finally:
             for sequence in sequences:
                 self.engine.abort(sequence)
+                self._inboxes.pop(sequence.context.id, None)
 
 
 def _load(name: str | Path, ops: Ops) -> tuple[Decoder, Tokenizer, str | None]:

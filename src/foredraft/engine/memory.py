@@ -13,13 +13,20 @@ DEFAULT_SHARE = 0.25  # of the memory that is free once the weights are in
 PAGE_SIZE = 32
 
 
-def available_bytes() -> int:
-    """What this process may still take: the system's estimate, or less where a control group allows less."""
-    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+def available_bytes(root: Path = Path("/")) -> int:
+    """What this process may still take: the system's estimate, or less where a control group allows less.
+
+    root: of the file system that holds proc and sys.
+    """
+    fields = dict(line.split(":") for line in (root / "proc/meminfo").read_text().splitlines())
     available = int(fields["MemAvailable"].split()[0]) * 1024
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    if limit.exists() and used.exists() and (allowed := limit.read_text().strip()) != "max":
-        available = min(available, int(allowed) - int(used.read_text()))
+    group = root / "sys/fs/cgroup"
+    limit = group / "memory.max"
+    if limit.exists() and (allowed := limit.read_text().strip()) != "max":
+        # Files that were read, such as the weights before they were repacked, count as used but give way.
+        counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        used = int((group / "memory.current").read_text()) - int(counts["inactive_file"])
+        available = min(available, int(allowed) - used)
     return max(available, 0)
 
 

@@ -9,7 +9,7 @@ text stays the same.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from foredraft.engine.sequence import Sequence
 from foredraft.kv.cache import PagedKV
@@ -52,14 +52,13 @@ class Scheduler:
             if sequence in preempted or (room < 1 and sequence.num_pending > 1):
                 continue
             num_tokens = min(sequence.num_pending, max(room, 1))
-            draft_budget = self._reserve(sequence, num_tokens, preempted)
-            if draft_budget is not None:
-                slices.append(Slice(sequence, num_tokens, draft_budget))
+            if self._reserve(sequence, num_tokens, preempted):
+                slices.append(Slice(sequence, num_tokens, 0))
                 room -= num_tokens
         while not preempted and room > 0 and (admitted := self._admit(room)):
             slices.append(admitted)
             room -= admitted.num_tokens
-        return [s for s in slices if s.sequence not in preempted], preempted
+        return [self._with_draft(s) for s in slices if s.sequence not in preempted], preempted
 
     def finish(self, sequence: Sequence) -> None:
         """Take a sequence out, wherever it is, and free its pages."""
@@ -69,22 +68,24 @@ class Scheduler:
             self.waiting.remove(sequence)
         self._release(sequence)
 
-    def _reserve(self, sequence: Sequence, num_tokens: int, preempted: list[Sequence]) -> int | None:
-        """Reserve slots, preempting if need be, and return the draft budget; None if the sequence had to go itself.
-
-        Drafts never cost anybody their pages: they get what is free.
-        """
+    def _reserve(self, sequence: Sequence, num_tokens: int, preempted: list[Sequence]) -> bool:
+        """Reserve slots, preempting if need be; False if the sequence had to go itself."""
         assert sequence.kv is not None
-        budget = sequence.draft_budget() if num_tokens == sequence.num_pending else 0
-        if budget and self._kv.reserve(sequence.kv, num_tokens + budget):
-            return budget
         while not self._kv.reserve(sequence.kv, num_tokens):
             youngest = self.running[-1]
             self._preempt(youngest)
             preempted.append(youngest)
             if youngest is sequence:
-                return None
-        return 0
+                return False
+        return True
+
+    def _with_draft(self, part: Slice) -> Slice:
+        """Give a slice room for a draft. Comes last: drafts get the pages that no sequence needs in this step."""
+        assert part.sequence.kv is not None
+        budget = part.sequence.draft_budget() if part.is_complete else 0
+        if budget and self._kv.reserve(part.sequence.kv, part.num_tokens + budget):
+            return replace(part, draft_budget=budget)
+        return part
 
     def _preempt(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
@@ -116,8 +117,4 @@ class Scheduler:
         sequence.kv = kv
         if sequence.num_cached_tokens is None:  # not after a preemption, when it finds its own pages
             sequence.num_cached_tokens = kv.length
-        num_tokens = min(num_missing, room)
-        budget = sequence.draft_budget() if num_tokens == num_missing else 0
-        if budget and not self._kv.reserve(kv, num_tokens + budget):
-            budget = 0
-        return Slice(sequence, num_tokens, budget)
+        return Slice(sequence, min(num_missing, room), 0)

@@ -97,9 +97,7 @@ class PagedKV:
             if named is None:
                 break
             sequence.parent, page = named
-            self._users[page] += 1
-            self._idle.pop(page, None)
-            sequence.pages.append(page)
+            sequence.pages.append(self._use_named(page))
             sequence.tokens += page_tokens
         return sequence
 
@@ -158,13 +156,23 @@ class PagedKV:
                     self._free.append(page)
 
     def _name_page(self, sequence: SequenceKV, page_index: int) -> None:
-        start = page_index * self.page_size
+        """Name a page that became full, or share the page of the same content that another sequence filled before."""
+        start, own = page_index * self.page_size, sequence.pages[page_index]
         key = (sequence.parent, tuple(sequence.tokens[start : start + self.page_size]))
         if key not in self._names:
-            self._names[key] = (self._next_name, sequence.pages[page_index])
-            self._keys[sequence.pages[page_index]] = key
+            self._names[key] = (self._next_name, own)
+            self._keys[own] = key
             self._next_name += 1
+        else:
+            sequence.pages[page_index] = self._use_named(self._names[key][1])
+            self._users[own] = 0
+            self._free.append(own)
         sequence.parent = self._names[key][0]
+
+    def _use_named(self, page: int) -> int:
+        self._users[page] += 1
+        self._idle.pop(page, None)
+        return page
 
     def _copy_slot(self, sequence: SequenceKV, source: int, target: int) -> None:
         size = self.page_size

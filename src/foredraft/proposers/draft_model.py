@@ -56,7 +56,7 @@ class DraftModelProposer(Proposer):
         jobs = [self._start(context, budget) for context, budget in zip(contexts, budgets, strict=True)]
         active = [job for job in jobs if job]
         for job in active:
-            self._catch_up(job)
+            self._catch_up(job, MAX_ROWS // len(active) or 1)
         while active:
             self._draw_one(active)
             active = [job for job in active if len(job.tokens) < job.budget]
@@ -83,10 +83,10 @@ class DraftModelProposer(Proposer):
         needed = len(context.tokens) - state.kv.length + budget - 1
         return _Job(context, state, budget) if budget > 0 and kv.reserve(state.kv, needed) else None
 
-    def _catch_up(self, job: _Job) -> None:
+    def _catch_up(self, job: _Job, most_left: int) -> None:
         """Feed most of what came without this proposer; `_draw_one` feeds the rest together with the others."""
-        while len(job.context.tokens) - job.state.kv.length > MAX_ROWS:
-            behind = job.context.tokens[job.state.kv.length :][:MAX_ROWS]
+        while len(job.context.tokens) - job.state.kv.length > most_left:
+            behind = job.context.tokens[job.state.kv.length : -1][:MAX_ROWS]
             builder = BatchBuilder()
             builder.add(job.state.kv, behind)
             self._model.decoder.forward(builder.build(), self._model.kv)

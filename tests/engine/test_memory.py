@@ -1,0 +1,72 @@
+"""How memory is found and shared out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tiny
+from foredraft.engine import memory
+from foredraft.errors import ConfigError
+from foredraft.kv.cache import PagedKV
+from foredraft.models import architecture, gguf
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def arch(tmp_path):
+    return architecture.read(gguf.read(tiny.write_tiny(tmp_path / "tiny.gguf")))
+
+
+def system(root: Path, available_mib: int, **group: str) -> Path:
+    (root / "proc").mkdir()
+    (root / "proc/meminfo").write_text(f"MemTotal: 9999999 kB\nMemAvailable:  {available_mib * 1024} kB\nHuge: 0\n")
+    (root / "sys/fs/cgroup").mkdir(parents=True)
+    for name, content in group.items():
+        (root / "sys/fs/cgroup" / f"memory.{name}").write_text(content + "\n")
+    return root
+
+
+def test_available_is_the_systems_estimate(tmp_path):
+    assert memory.available_bytes(system(tmp_path, 700)) == 700 * MIB
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "cached", "expected"),
+    [("max", 0, 0, 700), (500, 100, 0, 400), (500, 400, 250, 350), (2000, 0, 0, 700), (500, 600, 0, 0)],
+)
+def test_available_is_less_where_a_control_group_allows_less(tmp_path, limit, used, cached, expected):
+    allowed = limit if limit == "max" else str(limit * MIB)
+    stat = f"anon 1\ninactive_file {cached * MIB}\nactive_file 5"
+    root = system(tmp_path, 700, max=allowed, current=str(used * MIB), stat=stat)
+    assert memory.available_bytes(root) == expected * MIB
+
+
+def test_this_machine_has_memory():
+    assert memory.available_bytes() > MIB
+
+
+def test_pages_are_what_the_contexts_need_or_what_there_is(arch, monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 100 * MIB)
+    page = memory.page_bytes(arch)
+    assert page == PagedKV.page_bytes(2, 2, 32, memory.PAGE_SIZE) == 2 * 2 * 2 * 32 * 32 * 2
+    assert memory.num_pages([arch], 100, 3, None) == 3 * 4
+    assert memory.num_pages([arch], 10**6, 1000, None) == 25 * MIB // page
+    assert memory.num_pages([arch], 10**6, 1000, 10 * page + 1) == 10
+    assert memory.num_pages([arch, arch], 10**6, 1000, 10 * page) == 5
+    assert memory.num_pages([arch], 100, 1, 10 * page) == 4
+
+
+@pytest.mark.parametrize("kv_memory", [101 * MIB, 0, -1, 100])
+def test_memory_that_is_not_there_or_too_little_is_refused(arch, monkeypatch, kv_memory):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 100 * MIB)
+    with pytest.raises(ConfigError, match="kv_memory"):
+        memory.num_pages([arch], 100, 1, kv_memory)
+
+
+def test_no_memory_at_all_is_refused(arch, monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 0)
+    with pytest.raises(ConfigError, match="free some memory"):
+        memory.num_pages([arch], 100, 1, None)

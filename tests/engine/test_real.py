@@ -1,0 +1,44 @@
+"""The promise on a real model: bytes do not depend on speculation or on who else is in the batch."""
+
+from __future__ import annotations
+
+import pytest
+
+from foredraft.core import SamplingParams, Speculation, SpeculationStats
+from foredraft.engine.llm import LLM
+
+SENTENCE = "The old lighthouse stood on the rocks, and its lamp had not been lit for years."
+PROMPTS = [
+    f"<|im_start|>user\nRepeat this text exactly: {SENTENCE}<|im_end|>\n<|im_start|>assistant\n",
+    "<|im_start|>user\nWrite three words about rain.<|im_end|>\n<|im_start|>assistant\n",
+    "The quick brown fox jumps over the lazy dog. The quick brown fox",
+    "red, green, blue, " * 5,
+]
+
+
+def texts(llm: LLM, temperature: float, speculation: Speculation, prompts: list[str]) -> list[tuple[str, list[int]]]:
+    params = SamplingParams(temperature=temperature, top_p=0.95, max_tokens=20, seed=11)
+    return [(result.text, result.token_ids) for result in llm.generate(prompts, params, speculation)]
+
+
+def test_lookup_and_batching_change_no_byte(smollm2):
+    llm = LLM(smollm2, context_length=512, kv_memory=64 << 20)
+    lookup, stats = Speculation("on", 6, ("lookup",)), SpeculationStats()
+    for temperature in (0.0, 0.7, 1.0):
+        alone = [texts(llm, temperature, Speculation("off"), [prompt])[0] for prompt in PROMPTS]
+        assert texts(llm, temperature, Speculation("off"), PROMPTS) == alone
+        assert texts(llm, temperature, lookup, PROMPTS * 2) == alone * 2
+        params = SamplingParams(temperature=temperature, top_p=0.95, max_tokens=20, seed=11)
+        for prompt, expected in zip(PROMPTS, alone, strict=True):
+            result = llm.generate(prompt, params, lookup)[0]
+            assert (result.text, result.token_ids) == expected
+            stats.add(result.stats)
+    assert stats.num_accepted > 20
+
+
+@pytest.mark.models
+def test_a_draft_model_changes_no_byte(qwen, qwen_small):
+    llm = LLM(qwen, qwen_small, context_length=512, kv_memory=256 << 20)
+    for temperature in (0.0, 0.8):
+        plain = texts(llm, temperature, Speculation("off"), PROMPTS[:2])
+        assert texts(llm, temperature, Speculation("on", 3, ("draft_model",)), PROMPTS[:2]) == plain

@@ -1,0 +1,186 @@
+"""The draft model proposer, with the target's own function as its model: then every draft must be right."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fakes import (
+    EOS,
+    PAGE_SIZE,
+    VOCAB,
+    PathModel,
+    logits_after,
+    new_engine,
+    new_sequence,
+    next_token,
+    plain_tokens,
+    proposers,
+    run,
+)
+from foredraft.core import Context, SamplingParams, Speculation
+from foredraft.errors import ConfigError
+from foredraft.kv.cache import PagedKV
+from foredraft.proposers import draft_model
+from foredraft.proposers.base import DraftModel, Resources
+from foredraft.sampling.noise import noise_key
+from foredraft.sampling.processors import probabilities, process
+
+SAMPLED = SamplingParams(temperature=0.8, top_k=12, repetition_penalty=1.2, frequency_penalty=0.3, min_tokens=9, seed=1)
+
+
+def make(num_pages=200, context_length=500, num_padding=0, allowed=None, share_prefixes=True):
+    kv = PagedKV(1, 1, 2, num_pages, PAGE_SIZE, share_prefixes)
+    allowed = np.ones(VOCAB, np.bool_) if allowed is None else allowed
+    model = DraftModel(PathModel(context_length, num_padding), kv, allowed)
+    return draft_model.create(Resources(PathModel(), {EOS}, model)), model
+
+
+def context(id: int, tokens: list[int], params=SAMPLED, rule="exact", prompt_len=None) -> Context:
+    return Context(id, tokens, prompt_len or len(tokens), params, noise_key(id, 0), rule)
+
+
+def right_chain(one: Context, count: int) -> tuple[int, ...]:
+    tokens: list[int] = []
+    for _ in range(count):
+        tokens.append(next_token(one, tokens))
+    return tuple(tokens)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.integers(8, 60), st.booleans())
+def test_drafts_follow_the_model_however_contexts_grow(seed, num_pages, share_prefixes):
+    """Contexts come, grow by accepted drafts, corrections and tokens it never saw, are left out for some steps, and go.
+    Where pages are short it may offer nothing, but never a wrong draft; in the end every page is back."""
+    rng = random.Random(seed)
+    proposer, model = make(num_pages, share_prefixes=share_prefixes)
+    contexts: dict[int, Context] = {}
+    for step in range(12):
+        if len(contexts) < 4 and rng.random() < 0.6:
+            contexts[step] = context(step, [rng.randrange(3) for _ in range(rng.randint(1, 20))])
+        asked = [one for one in contexts.values() if rng.random() < 0.8]
+        budgets = [rng.randint(1, 6) for _ in asked]
+        drafts = proposer.propose(asked, budgets) if asked else []
+        for one, budget, draft in zip(asked, budgets, drafts, strict=True):
+            assert draft is None or draft.tokens == right_chain(one, budget)
+            assert draft is None or draft.probs is None
+            if draft:
+                one.tokens += draft.tokens[: rng.randint(0, budget)]
+        for one in contexts.values():
+            one.tokens += [rng.randrange(VOCAB - 1) for _ in range(rng.randint(1, 3))]
+        for id in [id for id in contexts if rng.random() < 0.1]:
+            del contexts[id]
+            proposer.release(id)
+    for id in contexts:
+        proposer.release(id)
+    proposer.release(12345)
+    assert model.kv.num_available_pages == num_pages
+
+
+@pytest.mark.parametrize("rule", ["exact", "rejection", "block"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_targets_own_function_is_always_accepted(rule, temperature):
+    """Field problem 7: acceptance must not decay over steps, requests or preemptions."""
+    proposer, model = make()
+    engine = new_engine(40, proposers={"draft_model": proposer})
+    params = SamplingParams(temperature=temperature, max_tokens=41, ignore_eos=True, seed=2, repetition_penalty=1.1)
+    speculation = Speculation("on", 4, ("draft_model",), rule)
+    for _ in range(2):
+        sequences = [new_sequence([i, 1, 2] * 3, params, speculation, request=i) for i in range(4)]
+        run(engine, sequences)
+        for one in sequences:
+            assert one.stats.alpha == 1.0
+            if rule == "exact" or temperature == 0:
+                assert one.context.output == plain_tokens(one)
+    assert engine.scheduler.num_preemptions > 0
+    assert model.kv.num_available_pages == 200
+
+
+def test_one_pass_per_depth_for_all_sequences():
+    proposer, model = make()
+    contexts = [context(i, [i, 1, 2]) for i in range(5)]
+    proposer.propose(contexts, [3, 3, 1, 2, 3])
+    assert [len(batch.wanted) for batch in model.decoder.batches] == [5, 4, 3]
+    assert [len(batch.tokens) for batch in model.decoder.batches] == [15, 4, 3]
+
+
+def test_accepted_rows_are_not_computed_again():
+    proposer, model = make()
+    one = context(0, [1, 2, 3])
+    draft = proposer.propose([one], [4])[0]
+    one.tokens += [*draft.tokens, 7]
+    model.decoder.batches.clear()
+    proposer.propose([one], [1])
+    assert len(model.decoder.batches[0].tokens) == 2  # the last drafted token was never fed, and the bonus token
+
+
+def test_no_pass_is_larger_than_a_prefill_chunk(monkeypatch):
+    monkeypatch.setattr(draft_model, "MAX_ROWS", 16)
+    proposer, model = make(share_prefixes=False)
+    contexts = [context(i, [i] * length) for i, length in enumerate((70, 15, 16, 1))]
+    drafts = proposer.propose(contexts, [2] * 4)
+    assert [draft.tokens for draft in drafts] == [right_chain(one, 2) for one in contexts]
+    assert max(len(batch.tokens) for batch in model.decoder.batches) <= 16
+
+
+def test_past_its_own_range_it_stops_drafting_and_nothing_else():
+    """Field problem 9."""
+    proposer, model = make(context_length=12)
+    one = context(0, [1] * 10)
+    assert [len(draft.tokens) for draft in proposer.propose([one], [8])] == [2]
+    assert max(batch.positions.max() for batch in model.decoder.batches) < 12
+    one.tokens += [1, 1, 1]
+    assert proposer.propose([one], [8]) == [None]
+    engine = new_engine(proposers={"draft_model": proposer})
+    sequence = new_sequence(
+        [1] * 8, SamplingParams(max_tokens=30, ignore_eos=True), Speculation("on", 4, ("draft_model",))
+    )
+    run(engine, [sequence])
+    assert sequence.context.output == plain_tokens(sequence)
+    assert 0 < sequence.stats.num_accepted < 12
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("rule", ["exact", "rejection"])
+def test_padding_and_other_forbidden_tokens_are_never_drafted(temperature, rule):
+    """Field problem 8: the draft's vocabulary is padded further, and some ids mean nothing to it."""
+    allowed = np.arange(VOCAB) % 2 == 0
+    proposer, _ = make(num_padding=7, allowed=allowed)
+    one = context(0, [1, 2], SamplingParams(temperature=temperature, seed=1), rule)
+    draft = proposer.propose([one], [12])[0]
+    assert len(draft.tokens) == 12
+    assert all(allowed[token] for token in draft.tokens)
+    if draft.probs is not None:
+        assert draft.probs.shape == (12, VOCAB)
+        assert (draft.probs[:, ~allowed] == 0).all()
+
+
+def test_the_law_is_the_one_drawn_from():
+    proposer, _ = make()
+    one = context(0, [1, 2], SAMPLED, "rejection")
+    draft = proposer.propose([one], [5])[0]
+    for depth in range(5):
+        path = [*one.tokens, *draft.tokens[:depth]]
+        from_logits = process(logits_after(path), SAMPLED, [1, 2], path[2:], {EOS})
+        np.testing.assert_allclose(draft.probs[depth], probabilities(from_logits), rtol=1e-5, atol=1e-8)
+        assert draft.probs[depth, draft.tokens[depth]] > 0
+
+
+def test_it_takes_over_from_lookup_in_the_middle():
+    """Lookup-like drafts come first; the draft model catches up with what it did not see."""
+    proposer, _ = make()
+    engine = new_engine(proposers=proposers() | {"draft_model": proposer})
+    params = SamplingParams(max_tokens=60, temperature=1.0, seed=8, ignore_eos=True)
+    sequence = new_sequence([1, 2, 3], params, Speculation("on", 3, ("tree", "draft_model")))
+    run(engine, [sequence])
+    assert sequence.context.output == plain_tokens(sequence)
+    assert set(sequence.stats.num_drafts_by_proposer) == {"tree", "draft_model"}
+
+
+def test_it_needs_a_draft_model():
+    with pytest.raises(ConfigError, match="needs a draft model; name one with --draft"):
+        draft_model.create(Resources(PathModel(), {EOS}, None))

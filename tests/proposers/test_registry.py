@@ -1,0 +1,49 @@
+"""Proposers by name, those of other packages included."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from fakes import FakeProposer, PathModel
+from foredraft import proposers
+from foredraft.errors import ConfigError
+from foredraft.proposers.base import Proposer, Resources
+from foredraft.proposers.lookup import Lookup
+
+RESOURCES = Resources(PathModel(), frozenset(), None)
+
+
+def make(resources: Resources) -> Proposer:
+    assert resources is RESOURCES
+    return FakeProposer("theirs", lambda rng, right: right)
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    point = EntryPoint("theirs", f"{__name__}:make", proposers.GROUP)
+    monkeypatch.setattr(proposers, "entry_points", lambda group: [point] if group == "foredraft.proposers" else [])
+
+
+def test_built_in_names():
+    assert proposers.known() == ["draft_model", "lookup"]
+    assert isinstance(proposers.create("lookup", RESOURCES), Lookup)
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(ConfigError, match="unknown proposer 'eagle'; known are draft_model, lookup"):
+        proposers.create("eagle", RESOURCES)
+
+
+def test_a_missing_draft_model_is_said():
+    with pytest.raises(ConfigError, match="--draft"):
+        proposers.create("draft_model", RESOURCES)
+
+
+@pytest.mark.usefixtures("registered")
+def test_another_package_may_register_one():
+    assert proposers.known() == ["draft_model", "lookup", "theirs"]
+    assert proposers.create("theirs", RESOURCES).name == "theirs"
+    with pytest.raises(ConfigError, match="draft_model, lookup, theirs"):
+        proposers.create("ours", RESOURCES)
