@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,7 @@ def test_no_memory_at_all_is_refused(arch, monkeypatch):
     monkeypatch.setattr(memory, "available_bytes", lambda: 0)
     with pytest.raises(ConfigError, match="free some memory"):
         memory.num_pages([arch], 100, 1, None)
+
+
+def test_without_proc_all_physical_memory_counts(tmp_path):
+    assert memory.available_bytes(tmp_path) == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -47,3 +47,10 @@ def test_another_package_may_register_one():
     assert proposers.create("theirs", RESOURCES).name == "theirs"
     with pytest.raises(ConfigError, match="draft_model, lookup, theirs"):
         proposers.create("ours", RESOURCES)
+
+
+def test_another_package_that_cannot_be_loaded_is_named(monkeypatch):
+    broken = EntryPoint("theirs", "no_such_package:make", proposers.GROUP)
+    monkeypatch.setattr(proposers, "entry_points", lambda group: [broken])
+    with pytest.raises(ConfigError, match=r"'theirs' \(no_such_package:make\) cannot be loaded"):
+        proposers.create("theirs", RESOURCES)

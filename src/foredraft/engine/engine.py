@@ -17,7 +17,7 @@ from foredraft.engine.sequence import Chunk, Sequence, TokenLogprobs
 from foredraft.kv.batch import BatchBuilder
 from foredraft.kv.cache import PagedKV
 from foredraft.models.decoder import Decoder
-from foredraft.proposers.base import Proposer
+from foredraft.proposers.base import Proposer, check_draft
 from foredraft.sampling.processors import Scores, log_probabilities, process
 from foredraft.sampling.sampler import BlockNoise
 from foredraft.verify import verify
@@ -234,23 +234,6 @@ class Engine:
             except Exception:
                 log.exception("proposer %s failed to release a sequence", name)
             self._broken.discard((sequence.context.id, name))
-
-
-def check_draft(draft: Draft, name: str, context: Context, budget: int, vocab_size: int) -> None:
-    """Raise ValueError where a draft breaks the contract of `Proposer.propose`, before it can touch the KV cache."""
-    count = len(draft.tokens)
-    if draft.proposer != name:
-        raise ValueError(f"the draft names proposer {draft.proposer!r}")
-    if count > budget:
-        raise ValueError(f"{count} tokens are drafted where {budget} are allowed")
-    if not all(0 <= token < vocab_size for token in draft.tokens):
-        raise ValueError(f"a drafted token is outside the target's vocabulary of {vocab_size}")
-    if len(draft.parents) != count or not all(-1 <= parent < node for node, parent in enumerate(draft.parents)):
-        raise ValueError("parents are not one for each token, each before its children")
-    if draft.probs is not None and draft.probs.shape != (count, vocab_size):
-        raise ValueError(f"probs have shape {draft.probs.shape}, not {(count, vocab_size)}")
-    if context.rule == "block" and context.params.temperature > 0 and not draft.is_chain:
-        raise ValueError("rule block verifies chains only, and this draft is a tree")
 
 
 def _logprobs(logits: FloatArray, token: int, count: int | None) -> TokenLogprobs | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,8 +17,10 @@ PAGE_SIZE = 32
 def available_bytes(root: Path = Path("/")) -> int:
     """What this process may still take: the system's estimate, or less where a control group allows less.
 
-    root: of the file system that holds proc and sys.
+    root: of the file system that holds proc and sys. Systems without them (macOS) count all physical memory.
     """
+    if not (root / "proc/meminfo").exists():
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     fields = dict(line.split(":") for line in (root / "proc/meminfo").read_text().splitlines())
     available = int(fields["MemAvailable"].split()[0]) * 1024
     group = root / "sys/fs/cgroup"

@@ -25,7 +25,8 @@ def create(name: str, resources: Resources) -> Proposer:
     """The proposer called `name`.
 
     Raises:
-        ConfigError: no such proposer (the message lists the known ones), or it needs a draft model and there is none.
+        ConfigError: no such proposer (the message lists the known ones), its package cannot be loaded, or it needs a
+            draft model and there is none.
     """
     return _factory(name)(resources)
 
@@ -42,6 +43,9 @@ def _factory(name: str) -> Factory:
         return built_in
     for point in entry_points(group=GROUP):
         if point.name == name:
-            registered: Factory = point.load()
+            try:
+                registered: Factory = point.load()
+            except Exception as exc:  # another package's import, whatever is wrong with it
+                raise ConfigError(f"proposer {name!r} ({point.value}) cannot be loaded: {exc}") from exc
             return registered
     raise ConfigError(f"unknown proposer {name!r}; known are {', '.join(known())}")

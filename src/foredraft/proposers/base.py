@@ -39,8 +39,8 @@ class Proposer(ABC):
     """Drafts tokens for sequences. Holds per-sequence state keyed by `Context.id`, made on first sight.
 
     A proposer must cope with a context that grew without it (steps in which it was not asked, or another proposer
-    drafted): whatever it needs, it reads from `Context.tokens`. An exception stops drafting for that step only; the
-    engine reports it and the request goes on.
+    drafted): whatever it needs, it reads from `Context.tokens`. An exception, or a draft that breaks the contract,
+    is reported and ends drafting by this proposer for the sequences it was asked about; their requests go on.
     """
 
     name: str
@@ -57,3 +57,20 @@ class Proposer(ABC):
 
     def release(self, context_id: int) -> None:
         """Drop all state of a sequence: it ended or was preempted. Unknown ids are fine."""
+
+
+def check_draft(draft: Draft, name: str, context: Context, budget: int, vocab_size: int) -> None:
+    """Raise ValueError where a draft breaks the contract of `Proposer.propose`, before it can touch the KV cache."""
+    count = len(draft.tokens)
+    if draft.proposer != name:
+        raise ValueError(f"the draft names proposer {draft.proposer!r}")
+    if count > budget:
+        raise ValueError(f"{count} tokens are drafted where {budget} are allowed")
+    if not all(0 <= token < vocab_size for token in draft.tokens):
+        raise ValueError(f"a drafted token is outside the target's vocabulary of {vocab_size}")
+    if len(draft.parents) != count or not all(-1 <= parent < node for node, parent in enumerate(draft.parents)):
+        raise ValueError("parents are not one for each token, each before its children")
+    if draft.probs is not None and draft.probs.shape != (count, vocab_size):
+        raise ValueError(f"probs have shape {draft.probs.shape}, not {(count, vocab_size)}")
+    if context.rule == "block" and context.params.temperature > 0 and not draft.is_chain:
+        raise ValueError("rule block verifies chains only, and this draft is a tree")
