@@ -1,0 +1,48 @@
+# Every target sets up .venv by itself; all it takes is Python 3.11 or newer, pip and a C++ compiler.
+PYTHON ?= python3
+BIN := .venv/bin
+# Installed editable: a change to Python takes effect at once, a change to the files below builds and installs again.
+# READY is enough to use foredraft, READY_TO_DEVELOP has the tools for tests and checks as well.
+READY := .venv/ready
+READY_TO_DEVELOP := .venv/ready-to-develop
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+BUILT_FROM := pyproject.toml CMakeLists.txt $(wildcard csrc/* csrc/*/*)
+
+.PHONY: demo test check test-models bench docs clean
+
+demo: $(READY)
+	$(BIN)/foredraft demo
+
+test: $(READY_TO_DEVELOP)
+	$(BIN)/pytest
+
+test-models: $(READY_TO_DEVELOP)
+	$(BIN)/pytest -m models
+
+check: $(READY_TO_DEVELOP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/test_imports.py
+	$(BIN)/python tools/docs.py --check
+
+bench: $(READY)
+	$(BIN)/foredraft pull qwen2.5-coder-1.5b qwen2.5-coder-0.5b
+	$(BIN)/foredraft bench --model qwen2.5-coder-1.5b --draft qwen2.5-coder-0.5b
+
+docs: $(READY_TO_DEVELOP)
+	$(BIN)/python tools/docs.py
+
+$(READY): $(BUILT_FROM)
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("foredraft needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
+	@command -v "$${CXX:-c++}" > /dev/null || { echo "foredraft needs a C++ compiler; install g++ or clang++, or set CXX" >&2; exit 1; }
+	@$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(READY_TO_DEVELOP): $(READY)
+	$(PIP_INSTALL) $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["dev"])')
+	@touch $@
+
+clean:
+	rm -rf .venv build

@@ -1,0 +1,5 @@
+"""`python -m foredraft`: the command line."""
+
+from foredraft.cli.main import main
+
+main()

@@ -1,0 +1,70 @@
+"""Where a result comes from: machine, versions, model files, options."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from foredraft import __version__
+
+CPU_FLAGS = (
+    "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16", "amx_int8",
+    "asimd", "asimddp", "i8mm", "sve",
+)  # fmt: skip
+HASHED_BYTES = 1 << 20
+
+
+def provenance(models: Mapping[str, Path], options: Mapping[str, Any]) -> dict[str, Any]:
+    """All that is needed to judge or repeat a run. `models` maps a role (target, draft) to the file that was used."""
+    return {
+        "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "foredraft": __version__,
+        "git_commit": _git_commit(),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        **_cpu(),
+        "models": {role: _file(path) for role, path in models.items()},
+        "options": dict(options),
+    }
+
+
+def _file(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        head = hashlib.sha256(file.read(HASHED_BYTES)).hexdigest()
+    return {"file": path.name, "size": path.stat().st_size, "sha256_of_first_mib": head}
+
+
+def _cpu() -> dict[str, Any]:
+    info = Path("/proc/cpuinfo")
+    fields: dict[str, str] = {}
+    if info.exists():
+        for line in info.read_text().splitlines():
+            name, _, value = line.partition(":")
+            fields.setdefault(name.strip(), value.strip())
+    flags = set(fields.get("flags", fields.get("Features", "")).split())
+    return {
+        "cpu": fields.get("model name") or platform.processor() or platform.machine(),
+        "cpu_flags": [flag for flag in CPU_FLAGS if flag in flags],
+        "cores": os.cpu_count(),
+    }
+
+
+def _git_commit() -> str | None:
+    """The commit of the checkout that this code runs from, marked when changed; None for an installed package."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return None
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found.stdout.strip()

@@ -1,0 +1,174 @@
+"""Options that several commands share, and the objects that are made from them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from foredraft.errors import ConfigError
+
+if TYPE_CHECKING:
+    from foredraft.core import SamplingParams, Speculation
+    from foredraft.engine.llm import LLM
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_MODEL = [
+    click.option(
+        "--model", required=True, metavar="MODEL", help="Catalog name (`foredraft pull --list`) or GGUF file."
+    ),
+    click.option("--draft", metavar="MODEL", help="A smaller model with the same tokenizer, to draft with."),
+    click.option(
+        "--context",
+        type=int,
+        metavar="N",
+        help="Longest prompt plus answer, in tokens; default: the model's own, up to 8192.",
+    ),
+]
+
+_THREADS = click.option("--threads", type=int, metavar="N", help="Threads to compute with; default: one per core.")
+
+_SPECULATION = [
+    click.option(
+        "--speculation",
+        type=click.Choice(["off", "auto", "on"]),
+        default="auto",
+        show_default=True,
+        help="Whether to draft. auto means on.",
+    ),
+    click.option("--k", type=int, default=4, show_default=True, help="Most tokens to draft in one step."),
+    click.option(
+        "--proposer",
+        metavar="A,B",
+        help="Who drafts: names in order, the first with a draft wins. Default: lookup, then draft_model with --draft.",
+    ),
+    click.option(
+        "--rule",
+        type=click.Choice(["exact", "rejection", "block"]),
+        default="exact",
+        show_default=True,
+        help="How drafts are accepted. exact: the same bytes as without drafts; the others: the same distribution.",
+    ),
+]
+
+_SAMPLING = [
+    click.option("--temperature", type=float, default=0.0, show_default=True, help="0 takes the most likely token."),
+    click.option("--top-k", type=int, default=0, show_default=True, help="Keep the k most likely tokens; 0: off."),
+    click.option("--top-p", type=float, default=1.0, show_default=True, help="Keep this much probability; 1: off."),
+    click.option(
+        "--min-p", type=float, default=0.0, show_default=True, help="Drop tokens below this share of the top; 0: off."
+    ),
+    click.option("--repetition-penalty", type=float, default=1.0, show_default=True, help="Over prompt and output."),
+    click.option("--presence-penalty", type=float, default=0.0, show_default=True, help="Over the output."),
+    click.option("--frequency-penalty", type=float, default=0.0, show_default=True, help="Over the output."),
+    click.option("--logit-bias", multiple=True, metavar="ID=BIAS", help="Add to a token's logit. Can be repeated."),
+    click.option("--min-tokens", type=int, default=0, show_default=True, help="No end before this many tokens."),
+    click.option("--stop", multiple=True, metavar="TEXT", help="End before this text. Can be repeated."),
+    click.option("--stop-token", type=int, multiple=True, metavar="ID", help="End at this token. Can be repeated."),
+    click.option("--ignore-eos", is_flag=True, help="Do not end at the model's own end-of-text token."),
+    click.option("--seed", type=int, help="Same seed, same text; default: a fresh one."),
+]
+
+
+def _all(options: list[Callable[[Command], Command]]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def model_options(threads: bool = True) -> Callable[[Any], Any]:
+    """--model, --draft and --context, and --threads unless the command has its own."""
+    return _all([*_MODEL, _THREADS] if threads else _MODEL)
+
+
+speculation_options: Callable[[Any], Any] = _all(_SPECULATION)
+sampling_options: Callable[[Any], Any] = _all(_SAMPLING)
+
+
+def max_tokens_option(default: int) -> Callable[[Any], Any]:
+    return click.option("--max-tokens", type=int, default=default, show_default=True, help="Longest answer, in tokens.")
+
+
+def split_names(text: str | None) -> tuple[str, ...]:
+    """Names of a comma-separated list, blanks around them dropped; empty for None."""
+    return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
+
+
+def positive_integers(text: str, name: str) -> tuple[int, ...]:
+    """Numbers of a comma-separated list.
+
+    Raises:
+        ConfigError: one of them is not a whole number of 1 or more; the message names the option.
+    """
+    try:
+        numbers = tuple(int(part) for part in split_names(text))
+    except ValueError:
+        numbers = ()
+    if not numbers or min(numbers) < 1:
+        raise ConfigError(f"{name} is {text!r}; allowed is a comma-separated list of whole numbers from 1")
+    return numbers
+
+
+def _logit_bias(pairs: tuple[str, ...]) -> Mapping[int, float]:
+    biases = {}
+    for pair in pairs:
+        token, _, bias = pair.partition("=")
+        try:
+            biases[int(token)] = float(bias)
+        except ValueError:
+            raise ConfigError(f"--logit-bias is {pair!r}; give a token id and a number, such as 42=-100") from None
+    return biases
+
+
+def sampling_params(options: Mapping[str, Any]) -> SamplingParams:
+    """SamplingParams from the options of a command (names as click gives them; missing ones keep their default)."""
+    from foredraft.core import SamplingParams
+
+    values = {name: options[name] for name in SamplingParams.__dataclass_fields__ if name in options}
+    values["logit_bias"] = _logit_bias(options["logit_bias"])
+    values["stop_token_ids"] = options["stop_token"]
+    if values["seed"] is None:
+        values["seed"] = secrets.randbits(53)  # drawn here to be reported; every reader of JSON keeps 53 bits
+    return SamplingParams(**values)
+
+
+def speculation(options: Mapping[str, Any]) -> Speculation:
+    from foredraft.core import Speculation
+
+    return Speculation(
+        mode=options["speculation"], k=options["k"], proposers=split_names(options["proposer"]), rule=options["rule"]
+    )
+
+
+@contextmanager
+def loaded(options: Mapping[str, Any], **more: Any) -> Iterator[LLM]:
+    """The model that `--model`, `--draft`, `--threads` and `--context` describe; closed at the end.
+
+    `--proposer`, where the command has it, says what to load. `more` goes to LLM as it is and wins.
+    """
+    from foredraft.engine.llm import LLM
+
+    settings = {
+        "context_length": options["context"],
+        "threads": options["threads"],
+        "proposers": split_names(options.get("proposer")) or None,
+    }
+    llm = LLM(options["model"], options["draft"], **{**settings, **more})
+    try:
+        yield llm
+    finally:
+        llm.close()
+
+
+def prompt_tokens(llm: LLM, prompt: str, raw: bool) -> list[int]:
+    """The prompt as token ids: through the chat template of the model's file where it has one, unless `raw`."""
+    if raw or not llm.has_chat_template:
+        return llm.tokenizer.encode(prompt, parse_special=True)
+    return llm.chat_tokens([{"role": "user", "content": prompt}])

@@ -1,0 +1,102 @@
+"""Write the generated documentation: docs/cli.md, and the list of modules in docs/architecture.md.
+
+With --check, only say what is out of date.
+"""
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from foredraft.cli.main import cli
+
+ROOT = Path(__file__).parent.parent
+CLI_PAGE = ROOT / "docs" / "cli.md"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+BEGIN, END = "<!-- modules, written by `make docs` from the modules themselves -->", "<!-- end of modules -->"
+CLI_HEAD = """# Command line
+
+<!-- Written by `make docs` from the commands themselves; change those, not this page. -->
+
+Exit status: 0 when all went well, 1 when a check found a difference, 2 for an error (one sentence on standard error
+says what to do), 130 after Ctrl-C.
+"""
+
+
+def default(option: click.Option) -> str:
+    if option.required:
+        return "required"
+    if option.is_flag or not isinstance(option.default, int | float | str):
+        return ""
+    return f"`{option.default}`"
+
+
+def option_row(option: click.Option) -> str:
+    names = ", ".join(f"`{name}`" for name in option.opts)
+    if not option.is_flag:
+        choices = "\\|".join(option.type.choices) if isinstance(option.type, click.Choice) else ""
+        names += f" {choices or option.metavar or option.type.name.upper()}"
+    return f"| {names} | {option.help} | {default(option)} |"
+
+
+def command_sections(name: str, command: click.Command) -> Iterator[str]:
+    if isinstance(command, click.Group):
+        for child, subcommand in command.commands.items():
+            yield from command_sections(f"{name} {child}", subcommand)
+        return
+    arguments = [f" [{p.name.upper()}]..." for p in command.params if isinstance(p, click.Argument) and p.name]
+    usage = f"`foredraft {name} [OPTIONS]{''.join(arguments)}`"
+    lines = [f"## foredraft {name}", "", usage, "", inspect.cleandoc(command.help or ""), ""]
+    options = [option_row(p) for p in command.params if isinstance(p, click.Option)]
+    if options:
+        lines += ["| option | meaning | default |", "|---|---|---|", *options, ""]
+    yield "\n".join(lines)
+
+
+def cli_page() -> str:
+    sections = [text for name, command in cli.commands.items() for text in command_sections(name, command)]
+    return "\n".join([CLI_HEAD, *sections])
+
+
+def first_paragraph(path: Path) -> str:
+    """What a source file says about itself: the start of its docstring, or of the comment it begins with."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        lines = (ast.get_docstring(ast.parse(text)) or "").splitlines()
+    else:
+        lines = [line.removeprefix("//").strip() if line.startswith("//") else "" for line in text.splitlines()]
+    paragraph = lines[: lines.index("")] if "" in lines else lines
+    return " ".join(paragraph).strip().replace("<", "\\<").replace("|", "\\|")
+
+
+def modules() -> str:
+    files = sorted((ROOT / "src" / "foredraft").rglob("*.py")) + sorted((ROOT / "csrc").rglob("*.[ch]pp"))
+    rows = [(path.relative_to(ROOT).as_posix().removeprefix("src/foredraft/"), first_paragraph(path)) for path in files]
+    return "\n".join(
+        ["| module | what it is |", "|---|---|", *(f"| `{name}` | {what} |" for name, what in rows if what)]
+    )
+
+
+def architecture_page() -> str:
+    before, _, rest = ARCHITECTURE.read_text().partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{modules()}\n\n{END}{rest.partition(END)[2]}"
+
+
+def main() -> None:
+    stale = []
+    for path, text in ((CLI_PAGE, cli_page()), (ARCHITECTURE, architecture_page())):
+        if path.exists() and path.read_text() == text:
+            continue
+        if "--check" in sys.argv[1:]:
+            stale.append(str(path.relative_to(ROOT)))
+        else:
+            path.write_text(text)
+    if stale:
+        sys.exit(f"{' and '.join(stale)}: out of date; run make docs")
+
+
+if __name__ == "__main__":
+    main()
