@@ -2,8 +2,8 @@
 
     python benchmarks/kernels.py [--threads N] [--rows 1 4 8] [--match q6_k] [--repeats N]
 
-Weights are random bytes; enough copies of a matrix are walked through that none is left in the caches. A figure is the
-best of several repeats, since other programs may share the machine.
+Weights are random bytes; enough copies of a matrix are walked through that none is left in the caches. A figure is that
+of the fastest call, since other programs may share the machine.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,17 +43,24 @@ def best_seconds(call: Callable[[], object], repeats: int) -> float:
 
 
 def read_bandwidth(threads: int, repeats: int) -> float:
-    """Bytes per second of reading memory with all threads (a maximum over float32, which numpy vectorizes)."""
-    parts = np.array_split(np.ones(WORKING_SET // 4, np.float32), threads)
+    """Bytes per second of reading memory with all threads at once (a maximum over float32, which numpy vectorizes)."""
+    parts = np.ones(WORKING_SET // 4, np.float32).reshape(32, threads, -1)
+    start = threading.Barrier(threads + 1)
+    best = [0.0] * threads
 
-    def read() -> None:
-        readers = [threading.Thread(target=np.max, args=(part,)) for part in parts]
-        for reader in readers:
-            reader.start()
-        for reader in readers:
-            reader.join()
+    def read(thread: int) -> None:
+        start.wait()
+        for _ in range(repeats):
+            for part in parts[:, thread]:
+                best[thread] = max(best[thread], part.nbytes / best_seconds(part.max, 1))
 
-    return WORKING_SET / best_seconds(read, repeats)
+    readers = [threading.Thread(target=read, args=(thread,)) for thread in range(threads)]
+    for reader in readers:
+        reader.start()
+    start.wait()
+    for reader in readers:
+        reader.join()
+    return sum(best)
 
 
 def random_tensor(kind: TensorType, outputs: int, inputs: int) -> Tensor:
@@ -73,16 +81,16 @@ def measure(ops: NativeOps, kind: TensorType, shape: tuple[int, int], all_rows: 
         x = np.random.default_rng(1).standard_normal((rows, shape[1])).astype(np.float32)
         outs = [np.empty((rows, shape[0]), np.float32)]
 
-        def walk(x: NDArray[np.float32] = x, outs: list[NDArray[np.float32]] = outs) -> None:
-            for matrix in matrices:
-                _native.project(x, None, 0.0, [matrix], outs)
-
-        seconds = best_seconds(walk, repeats if rows <= 16 else 2) / copies
+        seconds = min(
+            best_seconds(partial(_native.project, x, None, 0.0, [matrix], outs), 1)
+            for _ in range(repeats if rows <= 16 else 1)
+            for matrix in matrices
+        )
         one_row = one_row or seconds
-        gops = 2 * rows * shape[0] * shape[1] / seconds / 1e9
+        gigabytes, gigaops = num_bytes / seconds / 1e9, 2 * rows * shape[0] * shape[1] / seconds / 1e9
         print(
-            f"  {rows:4d} rows {seconds * 1e3:9.3f} ms  x{seconds / one_row:6.2f}  {num_bytes / seconds / 1e9:6.1f} GB/s"
-            f"  {gops:6.0f} GOP/s"
+            f"  {rows:4d} rows {seconds * 1e3:9.3f} ms  x{seconds / one_row:6.2f}"
+            f"  {gigabytes:6.1f} GB/s  {gigaops:6.0f} GOP/s"
         )
 
 

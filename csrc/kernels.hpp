@@ -1,7 +1,7 @@
 // What every instruction set implements: one table of functions, chosen once at run time (isa.cpp).
 //
-// Row invariance is decided here: a function's result for a row is one fixed-order computation over that row's own data,
-// whatever `count` rows share the call.
+// Row invariance is decided here: a function's result for a row is one fixed-order computation over that row's own
+// data, whatever rows share the call.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ constexpr int num_formats = 11;
 
 enum class Activation : uint8_t { silu, gelu };
 
-constexpr int tile_outputs = 16;  // outputs of a row block, the unit of packing and of work
-constexpr int max_row_batch = 64;  // most rows of a `multiply` call
+constexpr int tile_outputs = 16;         // outputs of a row block, the unit of packing and of work
+constexpr int max_row_batch = 64;        // most rows of a `multiply` call
 constexpr int attend_tile = 6;            // queries (rows x heads) that share a load of keys or values
 constexpr int attend_max_queries = 128;  // most rows x heads of an `attend` call
 

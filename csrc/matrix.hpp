@@ -16,7 +16,8 @@ struct FreeDeleter {
 
 class Matrix {
  public:
-  // `data` is the tensor's bytes, [outputs, inputs] row after row, in GGUF type number `type`; `bias` [outputs] or null.
+  // `data` is the tensor's bytes, [outputs, inputs] row after row, in GGUF type number `type`; `bias` is [outputs] or
+  // null.
   // Throws std::invalid_argument if the type is unknown or the sizes do not fit together.
   Matrix(int type, int64_t outputs, int64_t inputs, const uint8_t* data, size_t size, const float* bias);
 

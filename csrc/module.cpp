@@ -76,7 +76,8 @@ void py_feed_forward(MutableFloats2 x, Floats1 norm, const Matrix& gate, const M
   const int rows = static_cast<int>(x.shape(0));
   require_shape(x, "x", rows, gate.inputs());
   require(up.inputs() == gate.inputs() && up.outputs() == gate.outputs(), "gate and up must have the same shape");
-  require(down.inputs() == gate.outputs() && down.outputs() == gate.inputs(), "down must have the shape of gate turned");
+  require(down.inputs() == gate.outputs() && down.outputs() == gate.inputs(),
+          "down must have the shape of gate turned");
   require(norm.shape(0) == x.shape(1), "norm must be as wide as x");
   require(activation == "silu" || activation == "gelu", "activation '" + activation + "' is not silu or gelu");
   const float* post = optional_vector(post_norm, "post_norm", x.shape(1));

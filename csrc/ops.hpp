@@ -36,6 +36,7 @@ struct Cache {
 };
 
 // Rotates q and k in place, stores k and v, attends into out.
-void attend(float* q, float* k, const float* v, const AttentionSpec& spec, const Cache& cache, Batch& batch, float* out);
+void attend(float* q, float* k, const float* v, const AttentionSpec& spec, const Cache& cache, Batch& batch,
+            float* out);
 
 }  // namespace foredraft

@@ -78,7 +78,8 @@ void project(const float* x, int rows, const float* norm, float eps, const std::
     const size_t i = std::upper_bound(starts.begin(), starts.end(), block) - starts.begin() - 1;
     alignas(64) float totals[max_row_batch * tile_outputs];
     multiply_block(kernels, *matrices[i], block - starts[i], input, first, batch, totals);
-    put_block(*matrices[i], block - starts[i], first, batch, totals, outs[i], [](float& to, float total) { to = total; });
+    put_block(*matrices[i], block - starts[i], first, batch, totals, outs[i],
+              [](float& to, float total) { to = total; });
   });
 }
 

@@ -19,8 +19,8 @@ constexpr int batch_bytes = 192 << 10;
 Input prepare(Session& session, const float* x, int rows, int inputs, const float* norm, float eps,
               const std::vector<const Matrix*>& matrices);
 
-// Splits `count` row blocks of block_bytes each into pieces and calls each_block(block, first row, rows, totals) for all
-// blocks and batches of rows; a thread has its own `totals`.
+// Splits `count` row blocks of block_bytes each into pieces and calls each_block(block, first row, rows) for all blocks
+// and batches of rows, a piece on one thread.
 template <class EachBlock>
 void share_blocks(Session& session, int count, size_t block_bytes, int rows, int inputs, EachBlock&& each_block) {
   if (rows == 0) return;

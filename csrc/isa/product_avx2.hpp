@@ -1,9 +1,9 @@
 // Integer matrix products in AVX2; product_portable.hpp states what they compute.
 //
-// vpmaddubsw multiplies bytes (weights unsigned, activations signed) into pair sums of 16 bits, which add up there for as
-// many chunks as cannot overflow; vpmaddwd, by scales or ones, takes them to 32 bits. Bounds, with activations in
-// -127..127: a pair of 4-bit products is at most 2 * 15 * 127 = 3810, 8 of them 30480; of 5-bit products 7874, 4 of them
-// 31496. Where an offset is part of the type, its share (input.offsets) starts the sum: 16-bit additions wrap, and the
+// vpmaddubsw multiplies bytes (weights unsigned, activations signed) into pair sums of 16 bits, which add up there for
+// as many chunks as cannot overflow; vpmaddwd, by scales or ones, takes them to 32 bits. Bounds, with activations in
+// -127..127: a pair of 4-bit products is at most 2 * 15 * 127 = 3810, 8 of them 30480; of 5-bit products 7874, 4 of
+// them 31496. Where an offset is part of the type, its share (`offsets`) starts the sum: 16-bit additions wrap, and the
 // end result is in range: 5 bits, -16 * 127 * 16 = -32512 after 8 chunks; 6 bits, -32 * 127 * 8 = -32512 after 4.
 #pragma once
 
@@ -48,7 +48,8 @@ __attribute__((always_inline)) inline __m256i chunk(const uint8_t* tile, int hal
 constexpr int prefetch_distance = 2048;
 
 __attribute__((always_inline)) inline void prefetch(const uint8_t* p, int bytes) {
-  for (int i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + prefetch_distance + i), _MM_HINT_T0);
+  const char* ahead = reinterpret_cast<const char*>(p + prefetch_distance);
+  for (int i = 0; i < bytes; i += 64) _mm_prefetch(ahead + i, _MM_HINT_T0);
 }
 
 // Where a tile's chunks come from: unpacked on the way, or unpacked before (64 bytes a chunk) for many rows.
@@ -211,7 +212,7 @@ struct GroupedProduct {
     }
   }
 
-  // Signed 8-bit weights: |w| * (a with w's sign); two products may fill 16 bits (2 * 128 * 127), so none are added there.
+  // Signed 8-bit weights: |w| * (a with w's sign); a pair may fill 16 bits (2 * 128 * 127), so none are added there.
   template <int M, class Source>
   __attribute__((always_inline)) static inline void signed_sums(const Source& source, int g,
                                                                 const int8_t* const (&codes)[M], Ints (&sums)[M]) {

@@ -201,8 +201,8 @@ def test_wrong_arguments_are_refused(ops: NativeOps) -> None:
     for out in (np.empty((2, 8)), np.empty((8, 2), np.float32).T):
         with pytest.raises(TypeError):
             _native.project(x, None, 0.0, [matrix], [out])
+    square = ops.matrix(random_tensor(TensorType.Q4_0, 64, 64))
     with pytest.raises(ValueError, match="activation 'relu'"):
-        square = ops.matrix(random_tensor(TensorType.Q4_0, 64, 64))
         ops.feed_forward(x, norm, square, square, square, "relu", None, 0.0)
     with pytest.raises(ValueError, match="down must"):
         ops.feed_forward(x, norm, matrix, matrix, matrix, "silu", None, 0.0)

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_native import random_tensor
 
 from foredraft import _native
 from foredraft.core import FloatArray, IntArray
 from foredraft.ops.base import AttentionSpec, Batch, LayerKV, Ops, TensorType
 from foredraft.ops.native import NativeOps
 from foredraft.ops.reference import ReferenceOps
-from test_native import random_tensor
 
 ISAS = _native.available_isas()
 KINDS = list(TensorType)
