@@ -5,8 +5,8 @@ Definitions, the same for every arm of a benchmark:
 - inter-token latency (ITL), per token: a step that emits m tokens, dt after the sequence's previous one, counts as m
   gaps of dt / m, so that several tokens at once look neither like one token nor like gaps of zero;
 - decode speed, tokens_per_s: the tokens of all sequences that came after each of them had its first, over the time
-  from then to the last one. For a sequence alone that is (tokens - 1) / (last - first), since the first step emits one
-  token; for several at once it leaves out the time in which some were still reading their prompts;
+  from then to the last one. For a sequence alone that leaves out its first step, whatever that emitted; for several at
+  once also the time in which some were still reading their prompts;
 - prompt speed, prompt_tokens_per_s: prompt tokens of all sequences over the time until each had its first token.
 """
 
