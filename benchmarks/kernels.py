@@ -9,15 +9,14 @@ of the fastest call, since other programs may share the machine.
 from __future__ import annotations
 
 import argparse
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foredraft import _native
+from foredraft.bench.bandwidth import WORKING_SET, read_bandwidth, seconds
 from foredraft.ops.base import BLOCKS, Tensor, TensorType
 from foredraft.ops.native import NativeOps
 
@@ -30,37 +29,6 @@ SHAPES = [
     ("0.5B output", TensorType.Q8_0, 151936, 896),
     ("SmolLM2 gate", TensorType.Q4_1, 1536, 576),
 ]
-WORKING_SET = 256 << 20
-
-
-def best_seconds(call: Callable[[], object], repeats: int) -> float:
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - start)
-    return best
-
-
-def read_bandwidth(threads: int, repeats: int) -> float:
-    """Bytes per second of reading memory with all threads at once (a maximum over float32, which numpy vectorizes)."""
-    parts = np.ones(WORKING_SET // 4, np.float32).reshape(32, threads, -1)
-    start = threading.Barrier(threads + 1)
-    best = [0.0] * threads
-
-    def read(thread: int) -> None:
-        start.wait()
-        for _ in range(repeats):
-            for part in parts[:, thread]:
-                best[thread] = max(best[thread], part.nbytes / best_seconds(part.max, 1))
-
-    readers = [threading.Thread(target=read, args=(thread,)) for thread in range(threads)]
-    for reader in readers:
-        reader.start()
-    start.wait()
-    for reader in readers:
-        reader.join()
-    return sum(best)
 
 
 def random_tensor(kind: TensorType, outputs: int, inputs: int) -> Tensor:
@@ -81,15 +49,15 @@ def measure(ops: NativeOps, kind: TensorType, shape: tuple[int, int], all_rows: 
         x = np.random.default_rng(1).standard_normal((rows, shape[1])).astype(np.float32)
         outs = [np.empty((rows, shape[0]), np.float32)]
 
-        seconds = min(
-            best_seconds(partial(_native.project, x, None, 0.0, [matrix], outs), 1)
+        fastest = min(
+            seconds(partial(_native.project, x, None, 0.0, [matrix], outs))
             for _ in range(repeats if rows <= 16 else 1)
             for matrix in matrices
         )
-        one_row = one_row or seconds
-        gigabytes, gigaops = num_bytes / seconds / 1e9, 2 * rows * shape[0] * shape[1] / seconds / 1e9
+        one_row = one_row or fastest
+        gigabytes, gigaops = num_bytes / fastest / 1e9, 2 * rows * shape[0] * shape[1] / fastest / 1e9
         print(
-            f"  {rows:4d} rows {seconds * 1e3:9.3f} ms  x{seconds / one_row:6.2f}"
+            f"  {rows:4d} rows {fastest * 1e3:9.3f} ms  x{fastest / one_row:6.2f}"
             f"  {gigabytes:6.1f} GB/s  {gigaops:6.0f} GOP/s"
         )
 

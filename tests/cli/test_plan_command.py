@@ -47,9 +47,22 @@ def test_curve(cli, tmp_path):
     assert "k 1 to 12" in done.out  # the curve reaches to 15, the table goes on to 12
 
 
+def test_curve_of_a_profile(cli, tmp_path):
+    """The smallest context counts, and the file may say more."""
+    path = tmp_path / "profile.json"
+    points = [{"rows": int(rows), "context": 64, "ms": ms, "num_bytes": 1} for rows, ms in CURVE.items()]
+    more = [{"rows": 1, "context": 1024, "ms": 99.0}, {"rows": 64, "context": 1024, "ms": 99.0}]
+    path.write_text(json.dumps({"provenance": {}, "bandwidth_gb_s": 20.0, "points": more + points, "draft": []}))
+    done = cli("plan", "--alpha", 0.8, "--k", 3, "--curve", path)
+    assert row(done.out, 3)[2] == "2.6502"
+    assert row(done.out, 7)[2] == f"{4.1611392 * 24 / 31:.4f}"
+
+
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"1": "x"}', '{"1": -3, "9": 4}', '{"0": 1, "9": 2}', '{"1": 1e999, "9": 2}', '{"a": 1}']
-)
+    "text",
+    ["", "[]", "{}", '{"1": "x"}', '{"1": -3, "9": 4}', '{"0": 1, "9": 2}', '{"1": 1e999, "9": 2}', '{"a": 1}',
+     '{"points": []}', '{"points": 3}', '{"points": [{"rows": 1}]}', '{"points": [[1, 2]]}'],
+)  # fmt: skip
 def test_broken_curve(cli, tmp_path, text):
     path = tmp_path / "curve.json"
     path.write_text(text)

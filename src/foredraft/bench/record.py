@@ -28,19 +28,21 @@ def provenance(models: Mapping[str, Path], options: Mapping[str, Any]) -> dict[s
         "git_commit": _git_commit(),
         "python": platform.python_version(),
         "system": platform.platform(),
-        **_cpu(),
-        "models": {role: _file(path) for role, path in models.items()},
+        **machine(),
+        "models": {role: identity(path) for role, path in models.items()},
         "options": dict(options),
     }
 
 
-def _file(path: Path) -> dict[str, Any]:
+def identity(path: Path) -> dict[str, Any]:
+    """What tells a model file from others without reading all of it."""
     with path.open("rb") as file:
         head = hashlib.sha256(file.read(HASHED_BYTES)).hexdigest()
     return {"file": path.name, "size": path.stat().st_size, "sha256_of_first_mib": head}
 
 
-def _cpu() -> dict[str, Any]:
+def machine() -> dict[str, Any]:
+    """The processor, as far as speeds depend on it."""
     info = Path("/proc/cpuinfo")
     fields: dict[str, str] = {}
     if info.exists():

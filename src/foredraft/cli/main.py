@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import click
 
-from foredraft.cli import bench, chat, check, demo, generate, plan, pull
+from foredraft.cli import bench, chat, check, demo, generate, plan, profile, pull
 from foredraft.errors import ForedraftError
 
 EXIT_USER_ERROR = 2
@@ -46,6 +46,7 @@ for _command in (
     generate.generate,
     chat.chat,
     bench.bench,
+    profile.profile,
     plan.plan,
     check.check,
     demo.demo,

@@ -22,14 +22,14 @@ _MODEL = [
         "--model", required=True, metavar="MODEL", help="Catalog name (`foredraft pull --list`) or GGUF file."
     ),
     click.option("--draft", metavar="MODEL", help="A smaller model with the same tokenizer, to draft with."),
-    click.option(
-        "--context",
-        type=int,
-        metavar="N",
-        help="Longest prompt plus answer, in tokens; default: the model's own, up to 8192.",
-    ),
 ]
 
+_CONTEXT = click.option(
+    "--context",
+    type=int,
+    metavar="N",
+    help="Longest prompt plus answer, in tokens; default: the model's own, up to 8192.",
+)
 _THREADS = click.option("--threads", type=int, metavar="N", help="Threads to compute with; default: one per core.")
 
 _SPECULATION = [
@@ -83,9 +83,9 @@ def _all(options: list[Callable[[Command], Command]]) -> Callable[[Command], Com
     return decorate
 
 
-def model_options(threads: bool = True) -> Callable[[Any], Any]:
-    """--model, --draft and --context, and --threads unless the command has its own."""
-    return _all([*_MODEL, _THREADS] if threads else _MODEL)
+def model_options(context: bool = True, threads: bool = True) -> Callable[[Any], Any]:
+    """--model and --draft, --context where it means something, and --threads unless the command has its own."""
+    return _all([*_MODEL, *[_CONTEXT] * context, *[_THREADS] * threads])
 
 
 speculation_options: Callable[[Any], Any] = _all(_SPECULATION)

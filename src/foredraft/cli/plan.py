@@ -32,7 +32,8 @@ ADVICE = (
     "--curve",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="JSON object {rows: ms} of measured pass times; without it a pass costs the same for any number of rows.",
+    help="Measured pass times: what `foredraft profile --json` saved (its smallest context counts), or a JSON object "
+    "{rows: ms}; without it a pass costs the same for any number of rows.",
 )
 @click.option("--tokens", type=int, default=500, show_default=True, help="Length of an answer.")
 @click.option("--tokens-per-s", type=float, default=50.0, show_default=True, help="Speed without speculation.")
@@ -90,9 +91,9 @@ def plan(
         out.print(line)
     out.print(_advice())
     if plot:
-        from foredraft.cli.plot import draw
+        from foredraft.cli.plot import draw_plan
 
-        draw(plot, alpha, c, k_max, cost)
+        draw_plan(plot, alpha, c, k_max, cost)
         out.print(f"plot written to {plot}")
 
 
