@@ -52,10 +52,9 @@ __attribute__((always_inline)) inline void prefetch(const uint8_t* p, int bytes)
   for (int i = 0; i < bytes; i += 64) _mm_prefetch(ahead + i, _MM_HINT_T0);
 }
 
-// Where a tile's chunks come from: unpacked on the way, or unpacked before (64 bytes a chunk) for many rows.
+// The codes of a row block's groups of 32 inputs, `stride` bytes apart.
 template <int bits>
-struct Packed {
-  static constexpr bool is_memory = true;
+struct Weights {
   const uint8_t* tiles;
   int stride;
   template <int c>
@@ -63,25 +62,6 @@ struct Packed {
     return chunk<bits, c>(tiles + static_cast<size_t>(group) * stride, half);
   }
 };
-struct Unpacked {
-  static constexpr bool is_memory = false;
-  const uint8_t* chunks;
-  template <int c>
-  __m256i get(int group, int half) const {
-    return load256(chunks + 512 * group + 64 * c + 32 * half);
-  }
-};
-
-template <int bits>
-void unpack(const uint8_t* tiles, int stride, int groups, uint8_t* chunks) {
-  for (int g = 0; g < groups; g++, tiles += stride) {
-    prefetch(tiles, stride);
-    unroll<0, 16>([&](auto i) {
-      const __m256i codes = chunk<bits, i() / 2>(tiles, i() % 2);
-      _mm256_store_si256(reinterpret_cast<__m256i*>(chunks + 512 * g + 32 * i()), codes);
-    });
-  }
-}
 
 // One vector for each half (8 outputs) of a tile.
 using Ints = __m256i[2];
@@ -94,8 +74,8 @@ __attribute__((always_inline)) inline void each(Body&& body) {
 }
 
 // sums[m] += products of chunks first .. first + count with row m's activations, in 16 bits.
-template <int first, int count, int M, class Source>
-__attribute__((always_inline)) inline void add_chunks(const Source& source, int group,
+template <int first, int count, int bits, int M>
+__attribute__((always_inline)) inline void add_chunks(const Weights<bits>& source, int group,
                                                       const int8_t* const (&codes)[M], Ints (&sums)[M]) {
   unroll<first, count>([&](auto c) __attribute__((always_inline)) {
     const __m256i weights[2] = {source.template get<c()>(group, 0), source.template get<c()>(group, 1)};
@@ -148,20 +128,19 @@ __attribute__((always_inline)) inline void store_totals(const Floats (&total)[M]
 // Types with a half scale per output and 32 inputs.
 template <class L>
 struct GroupedProduct {
-  using Row = Codes32;
   static constexpr int bits = L::bits, bytes = L::bytes, codes = L::codes, group_bytes = L::bytes;
 
   static const Codes32* rows(const Input& input) { return input.by32; }
 
-  template <int M, class Source>
-  static void tile(const uint8_t* block, const Source& source, const Codes32* first, size_t stride, int count,
+  template <int M>
+  static void tile(const uint8_t* block, const Weights<bits>& source, const Codes32* first, size_t stride, int count,
                    float* totals) {
     const Codes32* rows[M];
     unroll<0, M>([&](auto m) __attribute__((always_inline)) { rows[m()] = first + m() * stride; });
     Floats total[M];
     load_totals(totals, total);
     for (int g = 0; g < count; g++, block += bytes) {
-      if constexpr (Source::is_memory) prefetch(block, bytes);
+      prefetch(block, bytes);
       Ints sums[M];
       group_sums(source, g, rows, sums);
       const Floats scale = {load_halves(block + L::scales), load_halves(block + L::scales + 16)};
@@ -181,8 +160,8 @@ struct GroupedProduct {
     store_totals(total, totals);
   }
 
-  template <int M, class Source>
-  __attribute__((always_inline)) static inline void group_sums(const Source& source, int g,
+  template <int M>
+  __attribute__((always_inline)) static inline void group_sums(const Weights<bits>& source, int g,
                                                                const Codes32* const (&rows)[M], Ints (&sums)[M]) {
     const Ints ones = {_mm256_set1_epi16(1), _mm256_set1_epi16(1)};
     const int8_t* codes[M];
@@ -213,8 +192,8 @@ struct GroupedProduct {
   }
 
   // Signed 8-bit weights: |w| * (a with w's sign); a pair may fill 16 bits (2 * 128 * 127), so none are added there.
-  template <int M, class Source>
-  __attribute__((always_inline)) static inline void signed_sums(const Source& source, int g,
+  template <int M>
+  __attribute__((always_inline)) static inline void signed_sums(const Weights<bits>& source, int g,
                                                                 const int8_t* const (&codes)[M], Ints (&sums)[M]) {
     const __m256i one = _mm256_set1_epi16(1);
     unroll<0, 8>([&](auto c) __attribute__((always_inline)) {
@@ -248,20 +227,19 @@ __attribute__((always_inline)) inline __m256i spread(const uint8_t* p) {
 // Q4_K, Q5_K and Q6_K: integer scales are applied to the 16-bit sums, floats only once per 256 inputs.
 template <class L>
 struct SuperProduct {
-  using Row = Codes256;
   static constexpr int bits = L::bits, bytes = L::bytes, codes = L::codes, group_bytes = L::tile;
 
   static const Codes256* rows(const Input& input) { return input.by256; }
 
-  template <int M, class Source>
-  static void tile(const uint8_t* block, const Source& source, const Codes256* first, size_t stride, int,
+  template <int M>
+  static void tile(const uint8_t* block, const Weights<bits>& source, const Codes256* first, size_t stride, int,
                    float* totals) {
     const Codes256* rows[M];
     unroll<0, M>([&](auto m) __attribute__((always_inline)) { rows[m()] = first + m() * stride; });
     Ints sums[M];
     clear(sums);
     for (int g = 0; g < 8; g++) {
-      if constexpr (Source::is_memory) prefetch(block + g * (bytes / 8), bytes / 8);
+      prefetch(block + g * (bytes / 8), bytes / 8);
       group_sums(block, source, g, rows, sums);
     }
     Floats total[M];
@@ -274,8 +252,8 @@ struct SuperProduct {
     store_totals(total, totals);
   }
 
-  template <int M, class Source>
-  __attribute__((always_inline)) static inline void group_sums(const uint8_t* block, const Source& source, int g,
+  template <int M>
+  __attribute__((always_inline)) static inline void group_sums(const uint8_t* block, const Weights<bits>& source, int g,
                                                                const Codes256* const (&rows)[M], Ints (&sums)[M]) {
     constexpr int parts = bits == 4 ? 1 : 2, depth = 8 / parts;
     const int8_t* codes[M];
@@ -323,35 +301,22 @@ struct SuperProduct {
 };
 
 // One row block times `count` rows: chunks of 8 groups, tiles of rows within, so that memory is read at an even pace.
+// Weights are unpacked anew for every tile of rows: keeping them unpacked for many rows gained nothing (Zen 3, 8 to 64).
 template <class P>
 struct Product {
-  using Row = typename P::Row;
   static constexpr int max_tile = 4;  // 16 registers: 8 sums, 2 of weights, activations, a mask
-  // From how many rows on it pays to unpack a chunk before its tiles (measured on Zen 3); 8 bits need none.
-  static constexpr int unpacked_from = P::bits == 8 ? max_row_batch + 1 : P::bits == 4 ? 9 : 5;
   static constexpr bool has_groups = P::bytes == P::group_bytes;  // else super-blocks of 8 groups
 
-  template <class Source>
-  static void tiles(const uint8_t* block, const Source& source, const Row* rows, size_t stride, int count, int groups,
-                    float* totals) {
-    each_tile<max_tile>(count, [&](auto m, int row) {
-      P::template tile<m()>(block, source, rows + row * stride, stride, groups, totals + 16 * row);
-    });
-  }
-
   static void multiply(const uint8_t* block, int inputs, const Input& input, int first, int count, float* totals) {
-    alignas(64) uint8_t chunks[512 * chunk_groups];
     const size_t stride = inputs / (has_groups ? 32 : 256);
-    const Row* rows = P::rows(input) + first * stride;
+    const auto* rows = P::rows(input) + first * stride;
     for (int i = 0; i < 16 * count; i++) totals[i] = 0;
     for (int left = inputs / 32; left > 0; left -= chunk_groups) {
       const int groups = left < chunk_groups ? left : chunk_groups;
-      if (count >= unpacked_from) {
-        unpack<P::bits>(block + P::codes, P::group_bytes, groups, chunks);
-        tiles(block, Unpacked{chunks}, rows, stride, count, groups, totals);
-      } else {
-        tiles(block, Packed<P::bits>{block + P::codes, P::group_bytes}, rows, stride, count, groups, totals);
-      }
+      const Weights<P::bits> weights{block + P::codes, P::group_bytes};
+      each_tile<max_tile>(count, [&](auto m, int row) {
+        P::template tile<m()>(block, weights, rows + row * stride, stride, groups, totals + 16 * row);
+      });
       block += has_groups ? groups * P::bytes : P::bytes;
       rows += has_groups ? groups : 1;
     }

@@ -52,6 +52,8 @@ def machine() -> dict[str, Any]:
     flags = set(fields.get("flags", fields.get("Features", "")).split())
     return {
         "cpu": fields.get("model name") or platform.processor() or platform.machine(),
+        # Virtual machines call many processors by one name; these numbers tell them apart.
+        "cpu_family_model": f"{fields['cpu family']}/{fields['model']}" if "cpu family" in fields else None,
         "cpu_flags": [flag for flag in CPU_FLAGS if flag in flags],
         "cores": os.cpu_count(),
     }

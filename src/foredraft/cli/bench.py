@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from foredraft.bench.workloads import Prompt
 
 ARMS, DRAFT_ARM = "off,on:lookup:8", "on:draft_model:4"
+FILES = ("model", "draft", "prompts", "json_path")  # options that name files
 
 
 @click.command(short_help="Compare speeds with and without drafts.")
@@ -69,7 +70,8 @@ def bench(**options: Any) -> None:
         runner = Runner(llm, params, options["max_tokens"], encode)
         runs = _run(runner, workloads, arms, concurrencies, options["rounds"])
     files = {role: catalog.resolve(options[role]) for role in ("model", "draft") if options[role]}
-    given = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
+    # A record may be published: it names files, not the folders they lie in.
+    given = {name: Path(value).name if name in FILES and value else value for name, value in options.items()}
     rows = cells(runs)
     console().print(_table(rows, arms[0].name))
     if options["json_path"]:
