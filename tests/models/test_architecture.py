@@ -96,7 +96,7 @@ def test_rope_factors_divide_frequencies():
         ({"general__architecture": None}, "general.architecture"),
         ({"block_count": None}, "llama.block_count"),
         ({"block_count": 0}, "llama.block_count is 0"),
-        ({"block_count": 1001}, "at most 1000"),
+        ({"block_count": 1001}, "allowed is 1 to 1000"),
         ({"embedding_length": -5}, "llama.embedding_length is -5"),
         ({"context_length": 2**40}, "llama.context_length"),
         ({"attention__head_count": "four"}, "attention.head_count"),

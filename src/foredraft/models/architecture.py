@@ -18,6 +18,8 @@ from foredraft.models.gguf import GGUFFile
 SLIDING_PATTERN = 6  # Gemma 3: five layers with a window, then one that sees everything (2503.19786, section 2)
 LOCAL_ROPE_BASE = 10_000.0  # Gemma 3: the rotary base of the layers with a window
 
+Frequencies = Callable[[float, float], FloatArray]
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -55,13 +57,13 @@ def read(file: GGUFFile, rope_factors: FloatArray | None = None) -> Architecture
     if name not in _HABITS:
         raise ModelError(f"{file.path}: architecture {name!r} is not supported; known are {', '.join(_HABITS)}")
 
-    def size(key: str, default: int | None = None) -> int:
+    def size(key: str, default: int | None = None, most: int = 2**24) -> int:
         value = file.get(f"{name}.{key}", int, default=default)
-        if not 1 <= value <= 2**24:
-            raise ModelError(f"{file.path}: {name}.{key} is {value}; the file is damaged, fetch it again")
+        if not 1 <= value <= most:
+            raise ModelError(f"{file.path}: {name}.{key} is {value}; allowed is 1 to {most}")
         return value
 
-    layers, hidden, heads = size("block_count"), size("embedding_length"), size("attention.head_count")
+    layers, hidden, heads = size("block_count", most=1000), size("embedding_length"), size("attention.head_count")
     kv_heads = size("attention.head_count_kv", heads)
     head_dim = size("attention.key_length", max(hidden // heads, 1))
     if heads % kv_heads or head_dim % 2 or size("attention.value_length", head_dim) != head_dim:
@@ -73,19 +75,7 @@ def read(file: GGUFFile, rope_factors: FloatArray | None = None) -> Architecture
     eps = file.get(f"{name}.attention.layer_norm_rms_epsilon", float)
     if not 0 <= eps < 1:
         raise ModelError(f"{file.path}: {name}.attention.layer_norm_rms_epsilon is {eps}; allowed is 0 to below 1")
-    if rope_factors is not None and not (rope_factors.shape == (head_dim // 2,) and np.all(rope_factors > 0)):
-        raise ModelError(
-            f"{file.path}: tensor rope_freqs.weight has {rope_factors.size} values; needed are {head_dim // 2} above 0"
-        )
-    if layers > 1000:
-        raise ModelError(f"{file.path}: {name}.block_count is {layers}; at most 1000 is allowed")
-
-    def frequencies(base: float, factor: float) -> FloatArray:
-        if not (math.isfinite(base) and base > 0 and math.isfinite(factor) and factor > 0):
-            raise ModelError(f"{file.path}: rotary base {base} or scaling factor {factor} is not a positive number")
-        angles = base ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim) / factor
-        return (angles if rope_factors is None else angles / rope_factors).astype(np.float32)
-
+    frequencies = _frequencies(file, head_dim, rope_factors)
     everywhere = frequencies(file.get(f"{name}.rope.freq_base", float, default=10_000.0), _linear_factor(file, name))
     return _HABITS[name](
         Architecture(
@@ -119,7 +109,20 @@ def _linear_factor(file: GGUFFile, name: str) -> float:
     return file.get(f"{name}.rope.scaling.factor", float, default=1.0) if kind == "linear" else 1.0
 
 
-Frequencies = Callable[[float, float], FloatArray]
+def _frequencies(file: GGUFFile, head_dim: int, rope_factors: FloatArray | None) -> Frequencies:
+    """Rotary frequencies [head_dim / 2] as a function of base and linear factor."""
+    if rope_factors is not None and not (rope_factors.shape == (head_dim // 2,) and np.all(rope_factors > 0)):
+        raise ModelError(
+            f"{file.path}: tensor rope_freqs.weight has {rope_factors.size} values; needed are {head_dim // 2} above 0"
+        )
+
+    def frequencies(base: float, factor: float) -> FloatArray:
+        if not (math.isfinite(base) and base > 0 and math.isfinite(factor) and factor > 0):
+            raise ModelError(f"{file.path}: rotary base {base} or scaling factor {factor} is not a positive number")
+        angles = base ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim) / factor
+        return (angles if rope_factors is None else angles / rope_factors).astype(np.float32)
+
+    return frequencies
 
 
 def _llama(base: Architecture, file: GGUFFile, frequencies: Frequencies) -> Architecture:
