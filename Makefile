@@ -6,9 +6,13 @@ BIN := .venv/bin
 READY := .venv/ready
 READY_TO_DEVELOP := .venv/ready-to-develop
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Builds the kernels' test program in the folder $(1) with the CMake options $(2).
+BUILD_NATIVE_TESTS = $(BIN)/cmake -S . -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	-DFOREDRAFT_NATIVE_TESTS=ON $(2) > /dev/null && $(BIN)/cmake --build $(1)
+ARM_CXX ?= aarch64-linux-gnu-g++
 BUILT_FROM := pyproject.toml CMakeLists.txt $(wildcard csrc/* csrc/*/*)
 
-.PHONY: demo test check test-models bench docs clean
+.PHONY: demo test check sanitize test-models test-arm bench docs clean
 
 demo: $(READY)
 	$(BIN)/foredraft demo
@@ -25,6 +29,22 @@ check: $(READY_TO_DEVELOP)
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_imports.py
 	$(BIN)/python tools/docs.py --check
+
+sanitize: $(READY_TO_DEVELOP)
+	$(call BUILD_NATIVE_TESTS,build/native-address,-DFOREDRAFT_SANITIZE=address)
+	build/native-address/tests/native/native_tests
+	$(call BUILD_NATIVE_TESTS,build/native-thread,-DFOREDRAFT_SANITIZE=thread)
+	build/native-thread/tests/native/native_tests
+
+# The portable kernels give the same bits on ARM, emulated, as here.
+test-arm: $(READY_TO_DEVELOP)
+	@{ command -v $(ARM_CXX) && command -v qemu-aarch64; } > /dev/null || { echo "make test-arm needs a compiler and an emulator for ARM: apt-get install g++-aarch64-linux-gnu qemu-user" >&2; exit 1; }
+	$(call BUILD_NATIVE_TESTS,build/native)
+	$(call BUILD_NATIVE_TESTS,build/native-arm,-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+		-DCMAKE_CXX_COMPILER=$(ARM_CXX) -DCMAKE_EXE_LINKER_FLAGS=-static)
+	build/native/tests/native/native_tests > build/native/results.txt
+	qemu-aarch64 build/native-arm/tests/native/native_tests | tee build/native-arm/results.txt
+	diff build/native/results.txt build/native-arm/results.txt
 
 bench: $(READY)
 	$(BIN)/foredraft pull qwen2.5-coder-1.5b qwen2.5-coder-0.5b

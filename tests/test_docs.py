@@ -75,5 +75,5 @@ def test_python_page_is_complete():
 def test_ci_runs_what_the_readme_names():
     commands = re.findall(r"^make [a-z-]+$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
     readme = (ROOT / "README.md").read_text()
-    assert commands == ["make check", "make demo", "make test", "make test-models"]
+    assert commands == ["make check", "make sanitize", "make demo", "make test", "make test-models"]
     assert all(command in readme for command in commands)
