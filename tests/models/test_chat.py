@@ -163,7 +163,7 @@ def test_a_file_without_a_template_says_what_to_do(source: str | None) -> None:
         ("{% for _ in range(999) %}{{ 'a' * 99999 }}{% endfor %}", "longer than 33554432 characters"),
         (
             "{% set x = namespace(s='ab') %}{% for _ in range(99) %}{% set x.s = x.s + x.s %}{% endfor %}",
-            "1024 MiB of memory",
+            "1024 MiB of memory|runs too long",  # first touches of a gigabyte may take all the time on a busy machine
         ),
     ],
 )
