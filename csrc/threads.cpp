@@ -88,8 +88,9 @@ void Pool::work(int thread) {
   uint32_t seen = 0;
   while (true) {
     if (!spin_until([&] { return generation_.load(std::memory_order_acquire) != seen; })) generation_.wait(seen);
-    if (stopping_.load(std::memory_order_acquire)) return;
+    // In this order: a thread that has seen the last generation also sees that it is the last.
     seen = generation_.load(std::memory_order_acquire);
+    if (stopping_.load(std::memory_order_acquire)) return;
     while (take(thread)) {
     }
   }

@@ -57,8 +57,8 @@ void test_pool(Digest&) {
         if (piece) std::this_thread::sleep_for(std::chrono::microseconds(300));
       });
   }
-  for (int i = 0; i < 200; i++) {
-    Pool pool(1 + i % 4);  // ends while its threads may not have started
+  for (int i = 0; i < 1000; i++) {
+    Pool pool(1 + i % 4);  // ends while its threads start, or have just seen a section
     if (i % 3) check_section(pool, i % 5);
   }
 }
