@@ -27,28 +27,33 @@ constexpr int max_row_batch = 64;        // most rows of a `multiply` call
 constexpr int attend_tile = 6;            // queries (rows x heads) that share a load of keys or values
 constexpr int attend_max_queries = 128;  // most rows x heads of an `attend` call
 
-// Activations as int8 codes in -127..127 times a scale; a row is an array of these, quantized on its own. Beside the
-// codes lies what the formats with offsets and minima need of their sums.
-// `offsets`: negated sums of codes times the format's offset, as pairs: inputs 4i and 4i + 1, inputs 4i + 2 and 4i + 3.
-// That is how products of bytes are added up in pairs of 16-bit lanes.
+// Activations as int8 codes in -127..127 times a scale, for a group of a row's inputs, each quantized on its own. Beside
+// the codes lies what the formats with offsets and minima need of their sums.
+// `start`: the negated sum of codes times the format's offset, what a sum of products of unsigned weights begins with.
+// `offsets`: the same as pairs: inputs 4i and 4i + 1, inputs 4i + 2 and 4i + 3. That is how products of bytes are added
+// up in pairs of 16-bit lanes.
 struct Codes32 {
   int8_t codes[32];
   float scale;
   float scaled_sum;    // scale * sum of codes
-  int16_t offsets[2];  // of all 32 codes, times 16
+  int32_t start;       // of all 32 codes, times 16
+  int16_t offsets[2];
 };
 struct Codes256 {
   int8_t codes[256];
   float scale;
-  int16_t sums[8];         // negated sums of 32 codes
-  int16_t offsets[16][2];  // of 16 codes, times 32
+  int16_t sums[8];     // negated sums of 32 codes
+  int32_t starts[16];  // of 16 codes, times 32
+  int16_t offsets[16][2];
 };
 
-// What a matrix product may read: the rows as floats and, where a format wants them, quantized.
+// What a matrix product may read: the rows as floats and, where a format wants them, quantized. A group of all rows lies
+// together, so that the rows of a tile are at fixed distances.
 struct Input {
-  const float* values;
-  Codes32* by32;    // [rows, inputs / 32]
-  Codes256* by256;  // [rows, inputs / 256]
+  int rows;
+  const float* values;  // [rows, inputs]
+  Codes32* by32;        // [inputs / 32, rows]
+  Codes256* by256;      // [inputs / 256, rows]
 };
 
 // totals [count, 16] = rows first .. first + count of the input times one row block of weights; count <= max_row_batch.
@@ -81,8 +86,9 @@ struct AttendItem {
 struct Kernels {
   const char* name;
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);  // out may be x
-  void (*quantize32)(const float* x, int n, Codes32* out);
-  void (*quantize256)(const float* x, int n, Codes256* out);
+  // One row; its groups go to `out`, `stride` apart.
+  void (*quantize32)(const float* x, int n, Codes32* out, size_t stride);
+  void (*quantize256)(const float* x, int n, Codes256* out, size_t stride);
   Multiply multiply[num_formats];
   void (*gate)(Activation activation, float* gate, const float* up, int n);  // gate = activation(gate) * up
   // Rotates one head [2 * half] in place and multiplies it by `scale`.
@@ -96,6 +102,8 @@ size_t attend_workspace(const AttendShape& shape, int num_rows, int num_heads);
 extern const Kernels portable_kernels;
 #ifdef FOREDRAFT_X86
 extern const Kernels avx2_kernels;
+extern const Kernels avxvnni_kernels;
+extern const Kernels avx512vnni_kernels;
 #endif
 
 }  // namespace foredraft

@@ -1,4 +1,5 @@
-// How packed weights lie in memory: tiles of 16 outputs x 32 inputs, in row blocks of 16 outputs x all inputs.
+// How packed weights lie in memory: tiles of 16 outputs x 32 inputs, 8 of them in a super-block of 16 outputs x 256 inputs,
+// those in row blocks of 16 outputs x all inputs. Codes begin on multiples of 64 bytes.
 //
 // A tile's codes are cut into 8 chunks of 4 inputs. A chunk is 64 bytes, byte 4 * output + input, so that a vector of
 // bytes times a broadcast of 4 activations adds up per output. Codes below 8 bits share bytes:
@@ -28,14 +29,17 @@ inline int code(const uint8_t* tile, int output, int input) {
   return value;
 }
 
-// Types with a half scale (and minimum) per output and 32 inputs: codes, then scales [16], then minima [16].
+// Types with a half scale (and minimum) per output and 32 inputs, groups of them in a super-block, the last of a row
+// block perhaps fewer than 8: scales [groups, 16], minima [groups, 16], tiles of codes.
 // weight = scale * (code - offset) + minimum.
 template <int bits_, int offset_, bool has_minimum_>
 struct Grouped {
-  static constexpr int bits = bits_, offset = offset_;
+  static constexpr int bits = bits_, offset = offset_, tile = code_bytes<bits>;
   static constexpr bool has_minimum = has_minimum_;
-  static constexpr int codes = 0, scales = code_bytes<bits>, minima = scales + 32;
-  static constexpr int bytes = minima + (has_minimum ? 32 : 0);
+  static constexpr int scales = 0;
+  static constexpr int minima(int groups) { return 32 * groups; }
+  static constexpr int codes(int groups) { return (32 * groups * (has_minimum ? 2 : 1) + 63) / 64 * 64; }
+  static constexpr int bytes(int groups) { return codes(groups) + groups * tile; }
 };
 using Q4_0 = Grouped<4, 8, false>;
 using Q4_1 = Grouped<4, 0, true>;
@@ -44,7 +48,7 @@ using Q5_1 = Grouped<5, 0, true>;
 using Q8_0 = Grouped<8, 0, false>;
 
 // Q4_K and Q5_K, 256 inputs: byte scales [8 groups, 16], byte minima [4 pairs of groups, 16, 2], half super-scales [16]
-// and super-minima [16], 8 tiles of codes. weight = super * scale * code - super_minimum * minimum.
+// and super-minima [16], tiles of codes. weight = super * scale * code - super_minimum * minimum.
 template <int bits_>
 struct SuperMinimum {
   static constexpr int bits = bits_, tile = code_bytes<bits>;
@@ -54,11 +58,11 @@ struct SuperMinimum {
 using Q4_K = SuperMinimum<4>;
 using Q5_K = SuperMinimum<5>;
 
-// Q6_K, 256 inputs: signed byte scales [16 groups of 16 inputs, 16], half super-scales [16], 8 tiles of codes.
+// Q6_K, 256 inputs: signed byte scales [16 groups of 16 inputs, 16], half super-scales [16], a gap, tiles of codes.
 // weight = super * scale * (code - 32).
 struct Q6_K {
   static constexpr int bits = 6, tile = code_bytes<6>;
-  static constexpr int scales = 0, supers = 256, codes = 288;
+  static constexpr int scales = 0, supers = 256, codes = 320;
   static constexpr int bytes = codes + 8 * tile;
 };
 

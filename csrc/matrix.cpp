@@ -67,11 +67,15 @@ void pack_numbers(const TypeInfo&, const uint8_t* row, int output, int inputs, u
 
 template <class L>
 void pack_grouped(const TypeInfo& type, const uint8_t* row, int output, int inputs, uint8_t* block) {
-  for (int g = 0; g < inputs / 32; g++, block += L::bytes, row += type.block_bytes) {
-    const Decoded32 decoded = decode32(type.format, row);
-    place<L::bits>(block, output, decoded.codes);
-    put_half(block + L::scales, output, decoded.scale);
-    if constexpr (L::has_minimum) put_half(block + L::minima, output, decoded.minimum);
+  for (int left = inputs / 32; left > 0; left -= 8) {
+    const int groups = std::min(left, 8);
+    for (int g = 0; g < groups; g++, row += type.block_bytes) {
+      const Decoded32 decoded = decode32(type.format, row);
+      place<L::bits>(block + L::codes(groups) + g * L::tile, output, decoded.codes);
+      put_half(block + L::scales + 32 * g, output, decoded.scale);
+      if constexpr (L::has_minimum) put_half(block + L::minima(groups) + 32 * g, output, decoded.minimum);
+    }
+    block += L::bytes(groups);
   }
 }
 
@@ -95,23 +99,34 @@ void pack_super(const TypeInfo& type, const uint8_t* row, int output, int inputs
 
 struct Packing {
   PackRow row;
-  int tile_inputs, tile_bytes;
+  size_t block_bytes;
 };
 
-Packing packing(Format format) {
+template <class L>
+Packing pack_groups(int inputs) {
+  const int groups = inputs / 32, rest = groups % 8;
+  return {pack_grouped<L>, static_cast<size_t>(groups / 8) * L::bytes(8) + (rest ? L::bytes(rest) : 0)};
+}
+
+template <class L>
+Packing pack_supers(int inputs) {
+  return {pack_super<L>, static_cast<size_t>(inputs / 256) * L::bytes};
+}
+
+Packing packing(Format format, int inputs) {
   using namespace layout;
   switch (format) {
-    case Format::F32: return {pack_numbers<float>, 1, 64};
-    case Format::F16: return {pack_numbers<Half>, 1, 32};
-    case Format::BF16: return {pack_numbers<BFloat>, 1, 32};
-    case Format::Q4_0: return {pack_grouped<Q4_0>, 32, Q4_0::bytes};
-    case Format::Q4_1: return {pack_grouped<Q4_1>, 32, Q4_1::bytes};
-    case Format::Q5_0: return {pack_grouped<Q5_0>, 32, Q5_0::bytes};
-    case Format::Q5_1: return {pack_grouped<Q5_1>, 32, Q5_1::bytes};
-    case Format::Q8_0: return {pack_grouped<Q8_0>, 32, Q8_0::bytes};
-    case Format::Q4_K: return {pack_super<Q4_K>, 256, Q4_K::bytes};
-    case Format::Q5_K: return {pack_super<Q5_K>, 256, Q5_K::bytes};
-    case Format::Q6_K: return {pack_super<Q6_K>, 256, Q6_K::bytes};
+    case Format::F32: return {pack_numbers<float>, size_t{64} * inputs};
+    case Format::F16: return {pack_numbers<Half>, size_t{32} * inputs};
+    case Format::BF16: return {pack_numbers<BFloat>, size_t{32} * inputs};
+    case Format::Q4_0: return pack_groups<Q4_0>(inputs);
+    case Format::Q4_1: return pack_groups<Q4_1>(inputs);
+    case Format::Q5_0: return pack_groups<Q5_0>(inputs);
+    case Format::Q5_1: return pack_groups<Q5_1>(inputs);
+    case Format::Q8_0: return pack_groups<Q8_0>(inputs);
+    case Format::Q4_K: return pack_supers<Q4_K>(inputs);
+    case Format::Q5_K: return pack_supers<Q5_K>(inputs);
+    case Format::Q6_K: return pack_supers<Q6_K>(inputs);
   }
   throw std::invalid_argument("unknown format");
 }
@@ -145,8 +160,8 @@ Matrix::Matrix(int type_number, int64_t outputs, int64_t inputs, const uint8_t* 
   format_ = type.format;
   outputs_ = static_cast<int>(outputs);
   inputs_ = static_cast<int>(inputs);
-  const Packing pack = packing(format_);
-  block_bytes_ = static_cast<size_t>(inputs_ / pack.tile_inputs) * pack.tile_bytes;
+  const Packing pack = packing(format_, inputs_);
+  block_bytes_ = pack.block_bytes;
   data_.reset(allocate(num_blocks() * block_bytes_));
   if (bias) {
     bias_.resize(static_cast<size_t>(num_blocks()) * tile_outputs);

@@ -19,7 +19,7 @@ Input prepare(Session& session, const float* x, int rows, int inputs, const floa
               const std::vector<const Matrix*>& matrices) {
   Workspace& workspace = session.workspace();
   const Kernels& kernels = session.kernels();
-  Input input{x, nullptr, nullptr};
+  Input input{rows, x, nullptr, nullptr};
   const bool by32 = any(matrices, has_groups_of_32), by256 = any(matrices, has_groups_of_256);
   float* normalized = norm ? workspace.normalized.get<float>(static_cast<size_t>(rows) * inputs) : nullptr;
   if (norm) input.values = normalized;
@@ -31,8 +31,8 @@ Input prepare(Session& session, const float* x, int rows, int inputs, const floa
     for (int row = piece * rows_per_piece; row < std::min(rows, (piece + 1) * rows_per_piece); row++) {
       const size_t at = static_cast<size_t>(row) * inputs;
       if (norm) kernels.rms_norm(x + at, norm, eps, inputs, normalized + at);
-      if (by32) kernels.quantize32(input.values + at, inputs, input.by32 + row * groups32);
-      if (by256) kernels.quantize256(input.values + at, inputs, input.by256 + row * groups256);
+      if (by32) kernels.quantize32(input.values + at, inputs, input.by32 + row, rows);
+      if (by256) kernels.quantize256(input.values + at, inputs, input.by256 + row, rows);
     }
   });
   return input;

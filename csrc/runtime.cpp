@@ -30,8 +30,19 @@ std::vector<const Kernels*> available() {
 #ifdef FOREDRAFT_X86
   __builtin_cpu_init();
   // These also ask whether the operating system saves the wide registers.
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
-    found.push_back(&avx2_kernels);
+  const bool has_avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                          __builtin_cpu_supports("avx512vnni");
+#ifdef FOREDRAFT_AVXVNNI_BY_AVX512
+  const bool has_avxvnni = has_avx512;
+#else
+  const bool has_avxvnni = has_avx2 && __builtin_cpu_supports("avxvnni");
+#endif
+  if (has_avx512) found.push_back(&avx512vnni_kernels);
+  if (has_avxvnni) found.push_back(&avxvnni_kernels);
+  if (has_avx2) found.push_back(&avx2_kernels);
 #endif
   found.push_back(&portable_kernels);
   return found;

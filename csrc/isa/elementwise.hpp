@@ -29,25 +29,27 @@ struct Elementwise {
     for (; i < n; i++) out[i] = (x[i] * factor) * weight[i];
   }
 
-  static void quantize32(const float* x, int n, Codes32* out) {
-    for (int i = 0; i < n; i += 32, out++) {
+  static void quantize32(const float* x, int n, Codes32* out, size_t stride) {
+    for (int i = 0; i < n; i += 32, out += stride) {
       out->scale = quantize<32>(x + i, out->codes);
       int first[2], second[2];
       V::pair_sums(out->codes, first);
       V::pair_sums(out->codes + 16, second);
       const int even = first[0] + second[0], odd = first[1] + second[1];
       out->scaled_sum = out->scale * static_cast<float>(even + odd);
+      out->start = -16 * (even + odd);
       out->offsets[0] = static_cast<int16_t>(-16 * even);
       out->offsets[1] = static_cast<int16_t>(-16 * odd);
     }
   }
 
-  static void quantize256(const float* x, int n, Codes256* out) {
-    for (int i = 0; i < n; i += 256, out++) {
+  static void quantize256(const float* x, int n, Codes256* out, size_t stride) {
+    for (int i = 0; i < n; i += 256, out += stride) {
       out->scale = quantize<256>(x + i, out->codes);
       for (int g = 0; g < 16; g++) {
         int sums[2];
         V::pair_sums(out->codes + 16 * g, sums);
+        out->starts[g] = -32 * (sums[0] + sums[1]);
         out->offsets[g][0] = static_cast<int16_t>(-32 * sums[0]);
         out->offsets[g][1] = static_cast<int16_t>(-32 * sums[1]);
         const int before = g % 2 ? out->sums[g / 2] : 0;

@@ -1,7 +1,9 @@
-// Vectors of floats in AVX2, FMA and F16C; see lanes_portable.hpp for what the functions mean.
+// Vectors of 256 bits with AVX2, FMA and F16C; see lanes_portable.hpp for what the functions of floats mean.
 #pragma once
 
 #include <immintrin.h>
+
+#include <cstring>
 
 #include "../kernels.hpp"
 
@@ -11,6 +13,7 @@ namespace {
 struct Avx2Lanes {
   static constexpr int width = 8;
   using F = __m256;
+  using I = __m256i;
 
   static F load(const float* p) { return _mm256_loadu_ps(p); }
   static F load(const Half* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
@@ -63,6 +66,30 @@ struct Avx2Lanes {
     sums[0] = static_cast<int16_t>(_mm_extract_epi16(pairs, 0));
     sums[1] = static_cast<int16_t>(_mm_extract_epi16(pairs, 1));
   }
+
+  static I zero() { return _mm256_setzero_si256(); }
+  static I bytes(int x) { return _mm256_set1_epi8(static_cast<char>(x)); }
+  static I load_bytes(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+  // The four bytes at p in every 32-bit lane.
+  static I broadcast4(const void* p) {
+    int32_t four;
+    std::memcpy(&four, p, 4);
+    return _mm256_set1_epi32(four);
+  }
+  static I both(I a, I b) { return _mm256_and_si256(a, b); }
+  static I merge(I a, I b, I mask) { return _mm256_or_si256(a, _mm256_and_si256(b, mask)); }
+  // 16-bit lanes n bits to the left, to the right where n is negative.
+  template <int n>
+  static I shift(I v) {
+    if constexpr (n > 0) return _mm256_slli_epi16(v, n);
+    if constexpr (n < 0) return _mm256_srli_epi16(v, -n);
+    return v;
+  }
+  static I add(I a, I b) { return _mm256_add_epi32(a, b); }
+  static I widen(const void* p) { return _mm256_cvtepu8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
+  // 32-bit lanes += products of their 16-bit pairs.
+  static I add_pairs(I sum, I a, I b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+  static F to_float(I v) { return _mm256_cvtepi32_ps(v); }
 
  private:
   static __m256i code8(const float* x, float factor) {

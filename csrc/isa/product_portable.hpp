@@ -18,20 +18,24 @@ int dot(const uint8_t* tile, int output, const int8_t* codes, int first, int las
 }
 
 template <class L>
-float grouped_total(const uint8_t* block, int inputs, const Codes32* row, int output) {
+float grouped_total(const uint8_t* block, int inputs, const Codes32* row, size_t stride, int output) {
   float total = 0;
-  for (int g = 0; g < inputs / 32; g++, block += L::bytes, row++) {
-    const int sum = dot<L::bits>(block, output, row->codes, 0, 32, L::offset);
-    total += half_at(block + L::scales, output) * row->scale * static_cast<float>(sum);
-    if constexpr (L::has_minimum) total += half_at(block + L::minima, output) * row->scaled_sum;
+  for (int left = inputs / 32; left > 0; left -= 8) {
+    const int groups = left < 8 ? left : 8;
+    for (int g = 0; g < groups; g++, row += stride) {
+      const int sum = dot<L::bits>(block + L::codes(groups) + g * L::tile, output, row->codes, 0, 32, L::offset);
+      total += half_at(block + L::scales + 32 * g, output) * row->scale * static_cast<float>(sum);
+      if constexpr (L::has_minimum) total += half_at(block + L::minima(groups) + 32 * g, output) * row->scaled_sum;
+    }
+    block += L::bytes(groups);
   }
   return total;
 }
 
 template <class L>
-float super_total(const uint8_t* block, int inputs, const Codes256* row, int output) {
+float super_total(const uint8_t* block, int inputs, const Codes256* row, size_t stride, int output) {
   float total = 0;
-  for (int s = 0; s < inputs / 256; s++, block += L::bytes, row++) {
+  for (int s = 0; s < inputs / 256; s++, block += L::bytes, row += stride) {
     int sum = 0, minimum = 0;
     for (int g = 0; g < 8; g++) {
       const uint8_t* tile = block + L::codes + L::tile * g;
@@ -45,10 +49,11 @@ float super_total(const uint8_t* block, int inputs, const Codes256* row, int out
 }
 
 template <>
-inline float super_total<layout::Q6_K>(const uint8_t* block, int inputs, const Codes256* row, int output) {
+inline float super_total<layout::Q6_K>(const uint8_t* block, int inputs, const Codes256* row, size_t stride,
+                                       int output) {
   using L = layout::Q6_K;
   float total = 0;
-  for (int s = 0; s < inputs / 256; s++, block += L::bytes, row++) {
+  for (int s = 0; s < inputs / 256; s++, block += L::bytes, row += stride) {
     int sum = 0;
     for (int g = 0; g < 16; g++) {
       const int begin = 16 * (g % 2);
@@ -60,21 +65,19 @@ inline float super_total<layout::Q6_K>(const uint8_t* block, int inputs, const C
   return total;
 }
 
-template <class L>
-void multiply_grouped(const uint8_t* block, int inputs, const Input& input, int first, int count, float* totals) {
-  for (int i = 0; i < count * tile_outputs; i++) {
-    const Codes32* row = input.by32 + static_cast<size_t>(first + i / tile_outputs) * (inputs / 32);
-    totals[i] = grouped_total<L>(block, inputs, row, i % tile_outputs);
+struct PortableProducts {
+  template <class L>
+  static void grouped(const uint8_t* block, int inputs, const Input& input, int first, int count, float* totals) {
+    for (int i = 0; i < count * tile_outputs; i++)
+      totals[i] = grouped_total<L>(block, inputs, input.by32 + first + i / tile_outputs, input.rows, i % tile_outputs);
   }
-}
 
-template <class L>
-void multiply_super(const uint8_t* block, int inputs, const Input& input, int first, int count, float* totals) {
-  for (int i = 0; i < count * tile_outputs; i++) {
-    const Codes256* row = input.by256 + static_cast<size_t>(first + i / tile_outputs) * (inputs / 256);
-    totals[i] = super_total<L>(block, inputs, row, i % tile_outputs);
+  template <class L>
+  static void super(const uint8_t* block, int inputs, const Input& input, int first, int count, float* totals) {
+    for (int i = 0; i < count * tile_outputs; i++)
+      totals[i] = super_total<L>(block, inputs, input.by256 + first + i / tile_outputs, input.rows, i % tile_outputs);
   }
-}
+};
 
 }  // namespace
 }  // namespace foredraft

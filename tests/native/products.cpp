@@ -19,11 +19,11 @@ std::vector<double> quantized(const Kernels& kernels, const TypeInfo& type, cons
   std::vector<double> out(x, x + inputs);
   if (type.block_inputs == 32) {
     std::vector<Codes32> codes(inputs / 32);
-    kernels.quantize32(x, inputs, codes.data());
+    kernels.quantize32(x, inputs, codes.data(), 1);
     for (int i = 0; i < inputs; i++) out[i] = static_cast<double>(codes[i / 32].scale) * codes[i / 32].codes[i % 32];
   } else if (type.block_inputs == 256) {
     std::vector<Codes256> codes(inputs / 256);
-    kernels.quantize256(x, inputs, codes.data());
+    kernels.quantize256(x, inputs, codes.data(), 1);
     for (int i = 0; i < inputs; i++)
       out[i] = static_cast<double>(codes[i / 256].scale) * codes[i / 256].codes[i % 256];
   }
