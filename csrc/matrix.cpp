@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -13,6 +12,7 @@
 
 #ifdef __linux__
 #include <sys/mman.h>
+#include <unistd.h>
 #endif
 
 namespace foredraft {
@@ -116,22 +116,22 @@ Packing packing(Format format) {
   throw std::invalid_argument("unknown format");
 }
 
-// Zeroed memory on large pages where the system has them: a pass walks through all of it.
-uint8_t* allocate(size_t size) {
-  constexpr size_t large_page = size_t{2} << 20;
-  const size_t alignment = size >= large_page ? large_page : 64;
-  void* p = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-  if (!p) throw std::bad_alloc();
+// Bytes of a file that a thread packs before it looks for more: large against a call of the system.
+constexpr size_t packed_at_once = 512 << 10;
+
+// Gives the pages that the bytes lie on back to the system. Only for memory that a file backs.
+void give_back([[maybe_unused]] const uint8_t* data, [[maybe_unused]] size_t size) {
 #ifdef __linux__
-  if (alignment == large_page) madvise(p, size, MADV_HUGEPAGE);
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(data) / page * page, end = reinterpret_cast<uintptr_t>(data) + size;
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 #endif
-  std::memset(p, 0, size);
-  return static_cast<uint8_t*>(p);
 }
 
 }  // namespace
 
-Matrix::Matrix(int type_number, int64_t outputs, int64_t inputs, const uint8_t* data, size_t size, const float* bias) {
+Matrix::Matrix(int type_number, int64_t outputs, int64_t inputs, const uint8_t* data, size_t size, const float* bias,
+               bool is_mapped) {
   const TypeInfo& type = find_type(type_number);
   constexpr int64_t most = std::numeric_limits<int>::max() / 2;
   if (outputs < 1 || inputs < 1 || outputs > most || inputs > most || inputs % type.block_inputs != 0)
@@ -147,17 +147,27 @@ Matrix::Matrix(int type_number, int64_t outputs, int64_t inputs, const uint8_t* 
   inputs_ = static_cast<int>(inputs);
   const Packing pack = packing(format_);
   block_bytes_ = static_cast<size_t>(inputs_ / pack.tile_inputs) * pack.tile_bytes;
-  data_.reset(allocate(num_blocks() * block_bytes_));
   if (bias) {
     bias_.resize(static_cast<size_t>(num_blocks()) * tile_outputs);
     std::copy(bias, bias + outputs, bias_.begin());
   }
   Session session;
-  session.pool().run(num_blocks(), [&](int block, int) {
-    const int last = std::min((block + 1) * tile_outputs, outputs_);
-    for (int output = block * tile_outputs; output < last; output++)
-      pack.row(type, data + output * row_bytes, output % tile_outputs, inputs_, data_.get() + block * block_bytes_);
+  data_ = session.take_weights(num_blocks() * block_bytes_);
+  auto pack_block = [&](int block) {
+    uint8_t* to = data_.get() + block * block_bytes_;
+    const int first = block * tile_outputs, last = std::min(first + tile_outputs, outputs_);
+    if (last < first + tile_outputs) std::memset(to, 0, block_bytes_);
+    for (int output = first; output < last; output++)
+      pack.row(type, data + output * row_bytes, output % tile_outputs, inputs_, to);
+  };
+  const int blocks_per_piece = static_cast<int>(std::max<size_t>(1, packed_at_once / (tile_outputs * row_bytes)));
+  session.pool().run((num_blocks() + blocks_per_piece - 1) / blocks_per_piece, [&](int piece, int) {
+    const int begin = piece * blocks_per_piece, end = std::min(begin + blocks_per_piece, num_blocks());
+    for (int block = begin; block < end; block++) pack_block(block);
+    const int first = begin * tile_outputs, last = std::min(end * tile_outputs, outputs_);
+    if (is_mapped) give_back(data + first * row_bytes, (last - first) * row_bytes);
   });
+  if (is_mapped) give_back(data, size);  // what the system read ahead of one piece while another was given back
 }
 
 }  // namespace foredraft

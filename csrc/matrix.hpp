@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -10,16 +9,15 @@
 
 namespace foredraft {
 
-struct FreeDeleter {
-  void operator()(void* p) const { std::free(p); }
-};
-
 class Matrix {
  public:
   // `data` is the tensor's bytes, [outputs, inputs] row after row, in GGUF type number `type`; `bias` is [outputs] or
-  // null.
+  // null. Where the data is a mapped file's (`is_mapped`), its pages are given back to the system as they are packed, so
+  // that packing a model takes little more memory than the packed model; whoever reads them again gets them from the
+  // file again.
   // Throws std::invalid_argument if the type is unknown or the sizes do not fit together.
-  Matrix(int type, int64_t outputs, int64_t inputs, const uint8_t* data, size_t size, const float* bias);
+  Matrix(int type, int64_t outputs, int64_t inputs, const uint8_t* data, size_t size, const float* bias,
+         bool is_mapped = false);
 
   Format format() const { return format_; }
   int outputs() const { return outputs_; }
@@ -34,7 +32,7 @@ class Matrix {
   Format format_;
   int outputs_, inputs_;
   size_t block_bytes_;
-  std::unique_ptr<uint8_t[], FreeDeleter> data_;
+  std::shared_ptr<uint8_t> data_;
   std::vector<float> bias_;
 };
 

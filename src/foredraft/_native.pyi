@@ -7,7 +7,13 @@ from numpy.typing import NDArray
 
 class Matrix:
     def __init__(
-        self, type: int, outputs: int, inputs: int, data: NDArray[np.uint8], bias: NDArray[np.float32] | None = None
+        self,
+        type: int,
+        outputs: int,
+        inputs: int,
+        data: NDArray[np.uint8],
+        bias: NDArray[np.float32] | None = None,
+        is_mapped: bool = False,
     ) -> None: ...
     @property
     def outputs(self) -> int: ...
@@ -29,6 +35,25 @@ class Attention:
         q_norm: NDArray[np.float32] | None,
         k_norm: NDArray[np.float32] | None,
         norm_eps: float,
+    ) -> None: ...
+
+class Layer:
+    def __init__(
+        self,
+        attention: Attention,
+        attention_norm: NDArray[np.float32],
+        query: Matrix,
+        key: Matrix,
+        value: Matrix,
+        output: Matrix,
+        attention_post_norm: NDArray[np.float32] | None,
+        ffn_norm: NDArray[np.float32],
+        gate: Matrix,
+        up: Matrix,
+        down: Matrix,
+        ffn_post_norm: NDArray[np.float32] | None,
+        activation: str,
+        eps: float,
     ) -> None: ...
 
 class Batch:
@@ -72,6 +97,9 @@ def attend(
     values: NDArray[np.float16],
     batch: Batch,
     out: NDArray[np.float32],
+) -> None: ...
+def forward(
+    x: NDArray[np.float32], layer: Layer, keys: NDArray[np.float16], values: NDArray[np.float16], batch: Batch
 ) -> None: ...
 def set_threads(threads: int) -> None: ...
 def num_threads() -> int: ...

@@ -53,7 +53,9 @@ std::vector<float> project_rows(const std::vector<float>& x, int first, int rows
   const std::vector<float> some(x.begin() + static_cast<size_t>(first) * matrix.inputs(),
                                 x.begin() + static_cast<size_t>(first + rows) * matrix.inputs());
   std::vector<float> y(static_cast<size_t>(rows) * matrix.outputs());
-  project(some.data(), rows, nullptr, 0, {&matrix}, {y.data()});
+  const Matrix* const matrices[] = {&matrix};
+  float* const outs[] = {y.data()};
+  project(some.data(), rows, nullptr, 0, matrices, outs);
   return y;
 }
 
@@ -134,7 +136,9 @@ struct Layer {
     const float* post = is_normed ? norm.data() : nullptr;
     feed_forward(out.data(), rows, norm.data(), gate, up, down, is_normed ? Activation::gelu : Activation::silu, post,
                  1e-6f);
-    project(out.data(), rows, norm.data(), 1e-6f, {&gate, &up}, {y.data(), z.data()});
+    const Matrix* const matrices[] = {&gate, &up};
+    float* const outs[] = {y.data(), z.data()};
+    project(out.data(), rows, norm.data(), 1e-6f, matrices, outs);
     accumulate(out.data(), y.data(), rows, down, post, 1e-6f);
     return out;
   }
