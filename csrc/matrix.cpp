@@ -18,12 +18,6 @@
 namespace foredraft {
 namespace {
 
-const TypeInfo& find_type(int number) {
-  for (const auto& type : types)
-    if (type.number == number) return type;
-  throw std::invalid_argument("tensor type " + std::to_string(number) + " is not one that the kernels read");
-}
-
 uint32_t word(const uint8_t* p) {
   uint32_t value;
   std::memcpy(&value, p, 4);
@@ -116,17 +110,22 @@ Packing packing(Format format) {
   throw std::invalid_argument("unknown format");
 }
 
-// Bytes of a file that a thread packs before it looks for more: large against a call of the system.
+// Bytes that a thread packs before it looks for more: large against a call of the system.
 constexpr size_t packed_at_once = 512 << 10;
 
-// Gives the pages that the bytes lie on back to the system. Only for memory that a file backs.
-void give_back([[maybe_unused]] const uint8_t* data, [[maybe_unused]] size_t size) {
 #ifdef __linux__
+// About the pages of a mapped file that the bytes lie on.
+void advise(const uint8_t* data, size_t size, int advice) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(data) / page * page, end = reinterpret_cast<uintptr_t>(data) + size;
-  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-#endif
+  madvise(reinterpret_cast<void*>(begin), end - begin, advice);
 }
+void read_ahead(const uint8_t* data, size_t size) { advise(data, size, MADV_WILLNEED); }
+void give_back(const uint8_t* data, size_t size) { advise(data, size, MADV_DONTNEED); }
+#else
+void read_ahead(const uint8_t*, size_t) {}
+void give_back(const uint8_t*, size_t) {}
+#endif
 
 }  // namespace
 
@@ -145,29 +144,34 @@ Matrix::Matrix(int type_number, int64_t outputs, int64_t inputs, const uint8_t* 
   format_ = type.format;
   outputs_ = static_cast<int>(outputs);
   inputs_ = static_cast<int>(inputs);
-  const Packing pack = packing(format_);
-  block_bytes_ = static_cast<size_t>(inputs_ / pack.tile_inputs) * pack.tile_bytes;
+  const Packing packed = packing(format_);
+  block_bytes_ = static_cast<size_t>(inputs_ / packed.tile_inputs) * packed.tile_bytes;
   if (bias) {
     bias_.resize(static_cast<size_t>(num_blocks()) * tile_outputs);
     std::copy(bias, bias + outputs, bias_.begin());
   }
+  pack(type, data, row_bytes, is_mapped);
+}
+
+void Matrix::pack(const TypeInfo& type, const uint8_t* data, size_t row_bytes, bool is_mapped) {
   Session session;
   data_ = session.take_weights(num_blocks() * block_bytes_);
-  auto pack_block = [&](int block) {
-    uint8_t* to = data_.get() + block * block_bytes_;
-    const int first = block * tile_outputs, last = std::min(first + tile_outputs, outputs_);
-    if (last < first + tile_outputs) std::memset(to, 0, block_bytes_);
-    for (int output = first; output < last; output++)
-      pack.row(type, data + output * row_bytes, output % tile_outputs, inputs_, to);
-  };
+  const PackRow pack_row = packing(format_).row;
   const int blocks_per_piece = static_cast<int>(std::max<size_t>(1, packed_at_once / (tile_outputs * row_bytes)));
-  session.pool().run((num_blocks() + blocks_per_piece - 1) / blocks_per_piece, [&](int piece, int) {
-    const int begin = piece * blocks_per_piece, end = std::min(begin + blocks_per_piece, num_blocks());
-    for (int block = begin; block < end; block++) pack_block(block);
-    const int first = begin * tile_outputs, last = std::min(end * tile_outputs, outputs_);
+  const int rows_per_piece = blocks_per_piece * tile_outputs;
+  const size_t size = outputs_ * row_bytes;
+  if (is_mapped) read_ahead(data, size);
+  session.pool().run((outputs_ + rows_per_piece - 1) / rows_per_piece, [&](int piece, int) {
+    const int first = piece * rows_per_piece, last = std::min(first + rows_per_piece, outputs_);
+    for (int output = first; output < last; output++) {
+      uint8_t* block = data_.get() + output / tile_outputs * block_bytes_;
+      const bool is_partial = outputs_ - output < tile_outputs;
+      if (output % tile_outputs == 0 && is_partial) std::memset(block, 0, block_bytes_);
+      pack_row(type, data + output * row_bytes, output % tile_outputs, inputs_, block);
+    }
     if (is_mapped) give_back(data + first * row_bytes, (last - first) * row_bytes);
   });
-  if (is_mapped) give_back(data, size);  // what the system read ahead of one piece while another was given back
+  if (is_mapped) give_back(data, size);  // pages that came back when a neighbor of theirs was read
 }
 
 }  // namespace foredraft

@@ -9,6 +9,8 @@
 
 namespace foredraft {
 
+struct TypeInfo;
+
 class Matrix {
  public:
   // `data` is the tensor's bytes, [outputs, inputs] row after row, in GGUF type number `type`; `bias` is [outputs] or
@@ -29,6 +31,8 @@ class Matrix {
   const float* bias(int index) const { return bias_.empty() ? nullptr : bias_.data() + index * tile_outputs; }
 
  private:
+  void pack(const TypeInfo& type, const uint8_t* data, size_t row_bytes, bool is_mapped);
+
   Format format_;
   int outputs_, inputs_;
   size_t block_bytes_;

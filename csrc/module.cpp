@@ -47,6 +47,13 @@ const float* optional_vector(const MaybeFloats1& array, const char* name, size_t
   return array->data();
 }
 
+void py_embed(int type, Bytes table, Ints1 tokens, MutableFloats2 out) {
+  require(out.shape(0) == tokens.shape(0), "out must have a row for each token");
+  nb::gil_scoped_release release;
+  embed(type, table.data(), table.shape(0), tokens.data(), static_cast<int>(out.shape(0)),
+        static_cast<int>(out.shape(1)), out.data());
+}
+
 void py_project(Floats2 x, MaybeFloats1 norm, float eps, const std::vector<const Matrix*>& matrices,
                 const std::vector<MutableFloats2>& outs) {
   require(matrices.size() == outs.size(), "as many outputs as matrices are needed");
@@ -216,6 +223,7 @@ NB_MODULE(_native, m) {
                           Ints1 offsets, Ints2 page_tables) {
         new (self) Batch(make_batch(positions, sequences, slots, prefixes, ancestors, offsets, page_tables));
       }, "positions"_a, "sequences"_a, "slots"_a, "prefixes"_a, "ancestors"_a, "ancestor_offsets"_a, "page_tables"_a);
+  m.def("embed", &py_embed, "type"_a, "table"_a, "tokens"_a, "out"_a.noconvert());
   m.def("project", &py_project, "x"_a, "norm"_a.none(), "eps"_a, "matrices"_a, "outs"_a.noconvert());
   m.def("accumulate", &py_accumulate, "x"_a.noconvert(), "y"_a, "matrix"_a, "norm"_a.none(), "eps"_a);
   m.def("feed_forward", &py_feed_forward, "x"_a.noconvert(), "norm"_a, "gate"_a, "up"_a, "down"_a, "activation"_a,

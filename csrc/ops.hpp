@@ -10,6 +10,10 @@
 
 namespace foredraft {
 
+// out [rows, width] = the tokens' rows of a table of GGUF blocks of type number `type`. Throws std::invalid_argument if
+// the type is unknown, the table's bytes are not whole rows or a token is not in it.
+void embed(int type, const uint8_t* table, size_t size, const int32_t* tokens, int rows, int width, float* out);
+
 // outs[i] [rows, outputs of matrices[i]] = matrices[i] (RMSNorm of) x + bias.
 void project(const float* x, int rows, const float* norm, float eps, std::span<const Matrix* const> matrices,
              std::span<float* const> outs);

@@ -68,6 +68,7 @@ class Batch:
         page_tables: NDArray[np.int32],
     ) -> None: ...
 
+def embed(type: int, table: NDArray[np.uint8], tokens: NDArray[np.int32], out: NDArray[np.float32]) -> None: ...
 def project(
     x: NDArray[np.float32],
     norm: NDArray[np.float32] | None,

@@ -46,12 +46,15 @@ class Decoder:
         Returns the logits of the wanted rows, float32 [wanted, vocabulary].
         """
         ops, arch = self.ops, self.arch
-        x = ops.embed(self.embedding, batch.tokens) * np.float32(arch.embedding_scale)
+        x = ops.embed(self.embedding, batch.tokens)
+        if arch.embedding_scale != 1:
+            x *= np.float32(arch.embedding_scale)
         for layer, cache in zip(self._prepared_layers, kv.layers, strict=True):
             ops.forward(x, layer, cache, batch)
         if not len(batch.wanted):
             return np.empty((0, self.vocab_size), np.float32)
-        return ops.project(x[batch.wanted], self.output_norm, arch.norm_eps, (self.output,))[0]
+        wanted = x if len(batch.wanted) == len(x) else x[batch.wanted]
+        return ops.project(wanted, self.output_norm, arch.norm_eps, (self.output,))[0]
 
 
 def _layer(weights: _Weights, arch: Architecture, index: int) -> Layer:

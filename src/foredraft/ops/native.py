@@ -15,7 +15,6 @@ from foredraft import _native
 from foredraft.core import FloatArray, IntArray
 from foredraft.errors import ConfigError, ModelError
 from foredraft.ops.base import AttentionSpec, Batch, Layer, LayerKV, Ops, Tensor
-from foredraft.ops.quants import rows
 
 
 class NativeOps(Ops):
@@ -50,7 +49,9 @@ class NativeOps(Ops):
             raise ModelError(f"tensor {tensor.name} cannot be used as a matrix: {exc}") from exc
 
     def embed(self, table: Tensor, tokens: IntArray) -> FloatArray:
-        return rows(table, tokens)
+        out = np.empty((len(tokens), table.shape[1]), np.float32)
+        _native.embed(int(table.type), table.data, tokens, out)
+        return out
 
     def project(
         self, x: FloatArray, norm: FloatArray | None, eps: float, weights: Sequence[_native.Matrix]
