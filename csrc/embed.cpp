@@ -39,8 +39,9 @@ void decode(const TypeInfo& type, const uint8_t* block, float* out) {
       const Decoded32 decoded = decode32(type.format, block);
       const int offset = type.format == Format::Q4_0 ? 8 : type.format == Format::Q5_0 ? 16 : 0;
       for (int i = 0; i < 32; i++) {
-        const int code = type.format == Format::Q8_0 ? static_cast<int8_t>(decoded.codes[i]) : decoded.codes[i] - offset;
-        out[i] = to_float(decoded.scale) * code + to_float(decoded.minimum);
+        const uint8_t code = decoded.codes[i];
+        const int value = type.format == Format::Q8_0 ? static_cast<int8_t>(code) : code - offset;
+        out[i] = to_float(decoded.scale) * value + to_float(decoded.minimum);
       }
     }
   }

@@ -14,9 +14,8 @@ struct TypeInfo;
 class Matrix {
  public:
   // `data` is the tensor's bytes, [outputs, inputs] row after row, in GGUF type number `type`; `bias` is [outputs] or
-  // null. Where the data is a mapped file's (`is_mapped`), its pages are given back to the system as they are packed, so
-  // that packing a model takes little more memory than the packed model; whoever reads them again gets them from the
-  // file again.
+  // null. Where the data is that of a mapped file (`is_mapped`), its pages are given back to the system as they are
+  // packed: a load takes little more memory than the packed model, and who reads them again gets them from the file.
   // Throws std::invalid_argument if the type is unknown or the sizes do not fit together.
   Matrix(int type, int64_t outputs, int64_t inputs, const uint8_t* data, size_t size, const float* bias,
          bool is_mapped = false);

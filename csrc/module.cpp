@@ -168,7 +168,8 @@ Layer make_layer(const AttentionSpec& attention, Floats1 attention_norm, const M
   for (const Matrix* matrix : {&key, &value})
     require(matrix->outputs() == attention.shape.num_kv_heads * head_dim && matrix->inputs() == hidden,
             "key and value must have query's inputs, and an output for each key-value head's values");
-  require(output.outputs() == hidden && output.inputs() == query.outputs(), "output must have the shape of query turned");
+  require(output.outputs() == hidden && output.inputs() == query.outputs(),
+          "output must have the shape of query turned");
   require(gate.inputs() == hidden, "gate must have query's inputs");
   require_gated(gate, up, down);
   for (const auto& norm : {MaybeFloats1(attention_norm), MaybeFloats1(ffn_norm), attention_post_norm, ffn_post_norm})
@@ -208,14 +209,15 @@ NB_MODULE(_native, m) {
          "window"_a, "q_norm"_a.none(), "k_norm"_a.none(), "norm_eps"_a);
   using Weights = const Matrix&;
   nb::class_<Layer>(m, "Layer")
-      .def("__init__", [](Layer* self, const AttentionSpec& attention, Floats1 attention_norm, Weights query, Weights key,
-                          Weights value, Weights output, MaybeFloats1 attention_post_norm, Floats1 ffn_norm,
-                          Weights gate, Weights up, Weights down, MaybeFloats1 ffn_post_norm,
+      .def("__init__", [](Layer* self, const AttentionSpec& attention, Floats1 attention_norm, Weights query,
+                          Weights key, Weights value, Weights output, MaybeFloats1 attention_post_norm,
+                          Floats1 ffn_norm, Weights gate, Weights up, Weights down, MaybeFloats1 ffn_post_norm,
                           const std::string& activation, float eps) {
         new (self) Layer(make_layer(attention, attention_norm, query, key, value, output, attention_post_norm, ffn_norm,
                                     gate, up, down, ffn_post_norm, activation, eps));
       }, "attention"_a, "attention_norm"_a, "query"_a, "key"_a, "value"_a, "output"_a, "attention_post_norm"_a.none(),
          "ffn_norm"_a, "gate"_a, "up"_a, "down"_a, "ffn_post_norm"_a.none(), "activation"_a, "eps"_a,
+         // the matrices
          nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>(), nb::keep_alive<1, 6>(), nb::keep_alive<1, 7>(),
          nb::keep_alive<1, 10>(), nb::keep_alive<1, 11>(), nb::keep_alive<1, 12>());
   nb::class_<Batch>(m, "Batch")

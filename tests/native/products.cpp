@@ -88,6 +88,20 @@ void check_products(const TypeInfo& type, int outputs, int blocks, int most_rows
   if (isa() == "portable") digest.add(alone);
 }
 
+void check_embedding(const TypeInfo& type, Random& random, Digest& digest) {
+  constexpr int outputs = 6, inputs = 512;
+  const std::vector<uint8_t> table = random_tensor(type, outputs, inputs, random);
+  const std::vector<double> wanted = decode(type, table);
+  const std::vector<int32_t> tokens{outputs - 1, 0, 2};
+  std::vector<float> rows(tokens.size() * inputs);
+  embed(type.number, table.data(), table.size(), tokens.data(), static_cast<int>(tokens.size()), inputs, rows.data());
+  for (size_t i = 0; i < rows.size(); i++) {
+    const double exact = wanted[static_cast<size_t>(tokens[i / inputs]) * inputs + i % inputs];
+    require(std::abs(rows[i] - exact) <= 1e-5 * (std::abs(exact) + 1), "an embedding is not its row of the table");
+  }
+  digest.add(rows);
+}
+
 }  // namespace
 
 void test_products(Digest& digest) {
@@ -99,6 +113,8 @@ void test_products(Digest& digest) {
     for (const auto& type : types) check_products(type, 33, 3, 70, digest);
     for (const auto& type : types) check_products(type, 5, 9, 12, digest);
   }
+  Random random(11);
+  for (const auto& type : types) check_embedding(type, random, digest);
 }
 
 namespace {
