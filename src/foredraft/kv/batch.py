@@ -48,14 +48,14 @@ class BatchBuilder:
             prefixes = [start] * count
             ancestors = [start + row for path in paths for row in path]
         columns = self._columns
-        columns["tokens"] += tokens
-        columns["positions"] += positions
-        columns["sequences"] += [len(self._sequences)] * count
-        columns["slots"] += slots
-        columns["prefixes"] += prefixes
-        columns["ancestors"] += ancestors
-        columns["wanted"] += [self.num_rows + row for row in wanted]
-        self._num_ancestors += lengths
+        columns["tokens"].extend(tokens)
+        columns["positions"].extend(positions)
+        columns["sequences"].extend([len(self._sequences)] * count)
+        columns["slots"].extend(slots)
+        columns["prefixes"].extend(prefixes)
+        columns["ancestors"].extend(ancestors)
+        columns["wanted"].extend(self.num_rows + row for row in wanted)
+        self._num_ancestors.extend(lengths)
         self._sequences.append(sequence)
         self.num_rows += count
 
