@@ -111,8 +111,8 @@ void attend(float* q, float* k, const float* v, const AttentionSpec& spec, const
   shape.page_size = cache.page_size;
   write_rows(session, q, k, v, spec, cache, shape, batch);
 
-  std::vector<AttendRow> rows;
-  for (int row = 0; row < batch.num_rows(); row++) rows.push_back(batch.row(row, shape.window));
+  AttendRow* rows = session.workspace().attend_rows.get<AttendRow>(batch.num_rows());
+  for (int row = 0; row < batch.num_rows(); row++) rows[row] = batch.row(row, shape.window);
   // All query heads of a key-value head together, unless that leaves threads without work.
   const int shared = shape.num_heads / shape.num_kv_heads, threads = session.pool().threads();
   const auto& groups = batch.groups();
@@ -126,7 +126,7 @@ void attend(float* q, float* k, const float* v, const AttentionSpec& spec, const
     const int kv_head = piece / splits % shape.num_kv_heads, split = piece % splits;
     const int begin = shared * split / splits, end = shared * (split + 1) / splits;
     float* workspace = workspaces[thread].get<float>(attend_workspace(shape, group.count, end - begin));
-    session.kernels().attend({&shape, rows.data() + group.first, group.count, batch.pages(group.sequence), kv_head,
+    session.kernels().attend({&shape, rows + group.first, group.count, batch.pages(group.sequence), kv_head,
                               kv_head * shared + begin, end - begin, q, out, cache.keys, cache.values, workspace});
   });
 }

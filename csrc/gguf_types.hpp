@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 
 #include "kernels.hpp"
 
@@ -19,6 +21,13 @@ constexpr TypeInfo types[] = {
     {3, Format::Q4_1, 32, 20},   {6, Format::Q5_0, 32, 22},    {7, Format::Q5_1, 32, 24},   {8, Format::Q8_0, 32, 34},
     {12, Format::Q4_K, 256, 144}, {13, Format::Q5_K, 256, 176}, {14, Format::Q6_K, 256, 210},
 };
+
+// Throws std::invalid_argument if there is none.
+inline const TypeInfo& find_type(int number) {
+  for (const auto& type : types)
+    if (type.number == number) return type;
+  throw std::invalid_argument("tensor type " + std::to_string(number) + " is not one that the kernels read");
+}
 
 // 32 inputs of a type with a half scale per block.
 struct Decoded32 {

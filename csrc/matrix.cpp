@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -13,16 +12,11 @@
 
 #ifdef __linux__
 #include <sys/mman.h>
+#include <unistd.h>
 #endif
 
 namespace foredraft {
 namespace {
-
-const TypeInfo& find_type(int number) {
-  for (const auto& type : types)
-    if (type.number == number) return type;
-  throw std::invalid_argument("tensor type " + std::to_string(number) + " is not one that the kernels read");
-}
 
 uint32_t word(const uint8_t* p) {
   uint32_t value;
@@ -131,22 +125,27 @@ Packing packing(Format format, int inputs) {
   throw std::invalid_argument("unknown format");
 }
 
-// Zeroed memory on large pages where the system has them: a pass walks through all of it.
-uint8_t* allocate(size_t size) {
-  constexpr size_t large_page = size_t{2} << 20;
-  const size_t alignment = size >= large_page ? large_page : 64;
-  void* p = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-  if (!p) throw std::bad_alloc();
+// Bytes that a thread packs before it looks for more: large against a call of the system.
+constexpr size_t packed_at_once = 512 << 10;
+
 #ifdef __linux__
-  if (alignment == large_page) madvise(p, size, MADV_HUGEPAGE);
-#endif
-  std::memset(p, 0, size);
-  return static_cast<uint8_t*>(p);
+// About the pages of a mapped file that the bytes lie on.
+void advise(const uint8_t* data, size_t size, int advice) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(data) / page * page, end = reinterpret_cast<uintptr_t>(data) + size;
+  madvise(reinterpret_cast<void*>(begin), end - begin, advice);
 }
+void read_ahead(const uint8_t* data, size_t size) { advise(data, size, MADV_WILLNEED); }
+void give_back(const uint8_t* data, size_t size) { advise(data, size, MADV_DONTNEED); }
+#else
+void read_ahead(const uint8_t*, size_t) {}
+void give_back(const uint8_t*, size_t) {}
+#endif
 
 }  // namespace
 
-Matrix::Matrix(int type_number, int64_t outputs, int64_t inputs, const uint8_t* data, size_t size, const float* bias) {
+Matrix::Matrix(int type_number, int64_t outputs, int64_t inputs, const uint8_t* data, size_t size, const float* bias,
+               bool is_mapped) {
   const TypeInfo& type = find_type(type_number);
   constexpr int64_t most = std::numeric_limits<int>::max() / 2;
   if (outputs < 1 || inputs < 1 || outputs > most || inputs > most || inputs % type.block_inputs != 0)
@@ -160,19 +159,34 @@ Matrix::Matrix(int type_number, int64_t outputs, int64_t inputs, const uint8_t* 
   format_ = type.format;
   outputs_ = static_cast<int>(outputs);
   inputs_ = static_cast<int>(inputs);
-  const Packing pack = packing(format_, inputs_);
-  block_bytes_ = pack.block_bytes;
-  data_.reset(allocate(num_blocks() * block_bytes_));
+  const Packing packed = packing(format_, inputs_);
+  block_bytes_ = packed.block_bytes;
   if (bias) {
     bias_.resize(static_cast<size_t>(num_blocks()) * tile_outputs);
     std::copy(bias, bias + outputs, bias_.begin());
   }
+  pack(type, data, row_bytes, is_mapped);
+}
+
+void Matrix::pack(const TypeInfo& type, const uint8_t* data, size_t row_bytes, bool is_mapped) {
   Session session;
-  session.pool().run(num_blocks(), [&](int block, int) {
-    const int last = std::min((block + 1) * tile_outputs, outputs_);
-    for (int output = block * tile_outputs; output < last; output++)
-      pack.row(type, data + output * row_bytes, output % tile_outputs, inputs_, data_.get() + block * block_bytes_);
+  data_ = session.take_weights(num_blocks() * block_bytes_);
+  const PackRow pack_row = packing(format_).row;
+  const int blocks_per_piece = static_cast<int>(std::max<size_t>(1, packed_at_once / (tile_outputs * row_bytes)));
+  const int rows_per_piece = blocks_per_piece * tile_outputs;
+  const size_t size = outputs_ * row_bytes;
+  if (is_mapped) read_ahead(data, size);
+  session.pool().run((outputs_ + rows_per_piece - 1) / rows_per_piece, [&](int piece, int) {
+    const int first = piece * rows_per_piece, last = std::min(first + rows_per_piece, outputs_);
+    for (int output = first; output < last; output++) {
+      uint8_t* block = data_.get() + output / tile_outputs * block_bytes_;
+      const bool is_partial = outputs_ - output < tile_outputs;
+      if (output % tile_outputs == 0 && is_partial) std::memset(block, 0, block_bytes_);
+      pack_row(type, data + output * row_bytes, output % tile_outputs, inputs_, block);
+    }
+    if (is_mapped) give_back(data + first * row_bytes, (last - first) * row_bytes);
   });
+  if (is_mapped) give_back(data, size);  // pages that came back when a neighbor of theirs was read
 }
 
 }  // namespace foredraft

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -10,16 +9,16 @@
 
 namespace foredraft {
 
-struct FreeDeleter {
-  void operator()(void* p) const { std::free(p); }
-};
+struct TypeInfo;
 
 class Matrix {
  public:
   // `data` is the tensor's bytes, [outputs, inputs] row after row, in GGUF type number `type`; `bias` is [outputs] or
-  // null.
+  // null. Where the data is that of a mapped file (`is_mapped`), its pages are given back to the system as they are
+  // packed: a load takes little more memory than the packed model, and who reads them again gets them from the file.
   // Throws std::invalid_argument if the type is unknown or the sizes do not fit together.
-  Matrix(int type, int64_t outputs, int64_t inputs, const uint8_t* data, size_t size, const float* bias);
+  Matrix(int type, int64_t outputs, int64_t inputs, const uint8_t* data, size_t size, const float* bias,
+         bool is_mapped = false);
 
   Format format() const { return format_; }
   int outputs() const { return outputs_; }
@@ -31,10 +30,12 @@ class Matrix {
   const float* bias(int index) const { return bias_.empty() ? nullptr : bias_.data() + index * tile_outputs; }
 
  private:
+  void pack(const TypeInfo& type, const uint8_t* data, size_t row_bytes, bool is_mapped);
+
   Format format_;
   int outputs_, inputs_;
   size_t block_bytes_;
-  std::unique_ptr<uint8_t[], FreeDeleter> data_;
+  std::shared_ptr<uint8_t> data_;
   std::vector<float> bias_;
 };
 

@@ -9,14 +9,14 @@ bool has_groups_of_32(Format format) { return format >= Format::Q4_0 && format <
 bool has_groups_of_256(Format format) { return format >= Format::Q4_K; }
 
 template <class Test>
-bool any(const std::vector<const Matrix*>& matrices, Test&& test) {
+bool any(std::span<const Matrix* const> matrices, Test&& test) {
   return std::any_of(matrices.begin(), matrices.end(), [&](const Matrix* m) { return test(m->format()); });
 }
 
 }  // namespace
 
 Input prepare(Session& session, const float* x, int rows, int inputs, const float* norm, float eps,
-              const std::vector<const Matrix*>& matrices) {
+              std::span<const Matrix* const> matrices) {
   Workspace& workspace = session.workspace();
   const Kernels& kernels = session.kernels();
   Input input{rows, x, nullptr, nullptr};
@@ -60,25 +60,25 @@ void put_block(const Matrix& matrix, int block, int first, int count, const floa
 
 }  // namespace
 
-void project(const float* x, int rows, const float* norm, float eps, const std::vector<const Matrix*>& matrices,
-             const std::vector<float*>& outs) {
+void project(const float* x, int rows, const float* norm, float eps, std::span<const Matrix* const> matrices,
+             std::span<float* const> outs) {
   if (matrices.empty()) return;
   Session session;
   const Kernels& kernels = session.kernels();
   const int inputs = matrices.front()->inputs();
   const Input input = prepare(session, x, rows, inputs, norm, eps, matrices);
-  std::vector<int> starts{0};
+  int count = 0;
   size_t bytes = 0;
   for (const Matrix* matrix : matrices) {
-    starts.push_back(starts.back() + matrix->num_blocks());
+    count += matrix->num_blocks();
     bytes += matrix->num_blocks() * matrix->block_bytes();
   }
-  const int count = starts.back();
   share_blocks(session, count, bytes / count, rows, inputs, [&](int block, int first, int batch) {
-    const size_t i = std::upper_bound(starts.begin(), starts.end(), block) - starts.begin() - 1;
+    size_t i = 0;  // the matrix that the block is one of
+    for (; block >= matrices[i]->num_blocks(); i++) block -= matrices[i]->num_blocks();
     alignas(64) float totals[max_row_batch * tile_outputs];
-    multiply_block(kernels, *matrices[i], block - starts[i], input, first, batch, totals);
-    put_block(*matrices[i], block - starts[i], first, batch, totals, outs[i],
+    multiply_block(kernels, *matrices[i], block, input, first, batch, totals);
+    put_block(*matrices[i], block, first, batch, totals, outs[i],
               [](float& to, float total) { to = total; });
   });
 }
@@ -114,7 +114,8 @@ void add_product(Session& session, float* x, const Input& input, int rows, const
 
 void accumulate(float* x, const float* y, int rows, const Matrix& matrix, const float* norm, float eps) {
   Session session;
-  const Input input = prepare(session, y, rows, matrix.inputs(), nullptr, 0, {&matrix});
+  const Matrix* const matrices[] = {&matrix};
+  const Input input = prepare(session, y, rows, matrix.inputs(), nullptr, 0, matrices);
   add_product(session, x, input, rows, matrix, norm, eps);
 }
 
@@ -124,7 +125,8 @@ void feed_forward(float* x, int rows, const float* norm, const Matrix& gate, con
   const Kernels& kernels = session.kernels();
   const int width = gate.outputs();
   float* hidden = session.workspace().hidden.get<float>(static_cast<size_t>(rows) * width);
-  Input input = prepare(session, x, rows, gate.inputs(), norm, eps, {&gate, &up});
+  const Matrix *const first_two[] = {&gate, &up}, *const last[] = {&down};
+  Input input = prepare(session, x, rows, gate.inputs(), norm, eps, first_two);
   share_blocks(session, gate.num_blocks(), gate.block_bytes() + up.block_bytes(), rows, gate.inputs(),
                [&](int block, int first, int batch) {
                  alignas(64) float gates[max_row_batch * tile_outputs], ups[max_row_batch * tile_outputs];
@@ -133,7 +135,7 @@ void feed_forward(float* x, int rows, const float* norm, const Matrix& gate, con
                  kernels.gate(activation, gates, ups, batch * tile_outputs);
                  put_block(gate, block, first, batch, gates, hidden, [](float& to, float total) { to = total; });
                });
-  input = prepare(session, hidden, rows, width, nullptr, 0, {&down});
+  input = prepare(session, hidden, rows, width, nullptr, 0, last);
   add_product(session, x, input, rows, down, post_norm, eps);
 }
 

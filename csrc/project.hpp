@@ -2,7 +2,7 @@
 #pragma once
 
 #include <algorithm>
-#include <vector>
+#include <span>
 
 #include "matrix.hpp"
 #include "runtime.hpp"
@@ -17,7 +17,7 @@ constexpr int batch_bytes = 192 << 10;
 // x [rows, inputs], RMS-normalized where `norm` is given, in the forms that the matrices' formats read. The result lies
 // in the workspace until the next call (x itself may be part of it).
 Input prepare(Session& session, const float* x, int rows, int inputs, const float* norm, float eps,
-              const std::vector<const Matrix*>& matrices);
+              std::span<const Matrix* const> matrices);
 
 // Splits `count` row blocks of block_bytes each into pieces and calls each_block(block, first row, rows) for all blocks
 // and batches of rows, a piece on one thread.

@@ -8,11 +8,12 @@ namespace foredraft {
 namespace {
 
 struct Runtime {
-  std::mutex mutex;
+  std::recursive_mutex mutex;
   int threads = 1;
   const Kernels* kernels = nullptr;
   std::unique_ptr<Pool> pool;
   Workspace workspace;
+  std::weak_ptr<Slab> weights;  // with room for the next matrix
 };
 
 Runtime* current = nullptr;
@@ -72,6 +73,7 @@ Session::Session() : lock_(runtime().mutex) {
 Pool& Session::pool() { return *runtime().pool; }
 Workspace& Session::workspace() { return runtime().workspace; }
 const Kernels& Session::kernels() { return *runtime().kernels; }
+std::shared_ptr<uint8_t> Session::take_weights(size_t size) { return take(runtime().weights, size); }
 
 void set_threads(int threads) {
   if (threads < 1 || threads > 1024) throw std::invalid_argument("threads must be 1 to 1024");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels.hpp"
+#include "slab.hpp"
 #include "threads.hpp"
 
 namespace foredraft {
@@ -38,20 +39,22 @@ class Buffer {
 };
 
 struct Workspace {
-  Buffer normalized, hidden, projected, by32, by256;
+  Buffer normalized, hidden, projected, by32, by256, attend_rows;
+  Buffer queries, keys, values, attended;  // of a layer
   std::vector<Buffer> threads;  // one for each thread of the pool
 };
 
-// The use of the runtime by one operation: operations of several Python threads take turns.
+// The use of the runtime by one operation, and by those that it calls: operations of several Python threads take turns.
 class Session {
  public:
   Session();
   Pool& pool();
   Workspace& workspace();
   const Kernels& kernels();
+  std::shared_ptr<uint8_t> take_weights(size_t size);
 
  private:
-  std::unique_lock<std::mutex> lock_;
+  std::unique_lock<std::recursive_mutex> lock_;
 };
 
 // Threads for the operations from now on, the caller's among them. Throws std::invalid_argument below 1.

@@ -7,7 +7,13 @@ from numpy.typing import NDArray
 
 class Matrix:
     def __init__(
-        self, type: int, outputs: int, inputs: int, data: NDArray[np.uint8], bias: NDArray[np.float32] | None = None
+        self,
+        type: int,
+        outputs: int,
+        inputs: int,
+        data: NDArray[np.uint8],
+        bias: NDArray[np.float32] | None = None,
+        is_mapped: bool = False,
     ) -> None: ...
     @property
     def outputs(self) -> int: ...
@@ -31,6 +37,25 @@ class Attention:
         norm_eps: float,
     ) -> None: ...
 
+class Layer:
+    def __init__(
+        self,
+        attention: Attention,
+        attention_norm: NDArray[np.float32],
+        query: Matrix,
+        key: Matrix,
+        value: Matrix,
+        output: Matrix,
+        attention_post_norm: NDArray[np.float32] | None,
+        ffn_norm: NDArray[np.float32],
+        gate: Matrix,
+        up: Matrix,
+        down: Matrix,
+        ffn_post_norm: NDArray[np.float32] | None,
+        activation: str,
+        eps: float,
+    ) -> None: ...
+
 class Batch:
     def __init__(
         self,
@@ -43,6 +68,7 @@ class Batch:
         page_tables: NDArray[np.int32],
     ) -> None: ...
 
+def embed(type: int, table: NDArray[np.uint8], tokens: NDArray[np.int32], out: NDArray[np.float32]) -> None: ...
 def project(
     x: NDArray[np.float32],
     norm: NDArray[np.float32] | None,
@@ -72,6 +98,9 @@ def attend(
     values: NDArray[np.float16],
     batch: Batch,
     out: NDArray[np.float32],
+) -> None: ...
+def forward(
+    x: NDArray[np.float32], layer: Layer, keys: NDArray[np.float16], values: NDArray[np.float16], batch: Batch
 ) -> None: ...
 def set_threads(threads: int) -> None: ...
 def num_threads() -> int: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,8 @@ from foredraft.kv.batch import BatchBuilder
 from foredraft.kv.cache import PagedKV
 from foredraft.models import gguf
 from foredraft.models.decoder import Decoder
-from foredraft.ops.base import Tensor, TensorType
+from foredraft.ops.base import Ops, Tensor, TensorType
+from foredraft.ops.native import NativeOps
 from gguf_writer import write_gguf
 from quantizers import make_tensor
 
@@ -126,6 +128,45 @@ def test_native_is_near_the_reference(name, tmp_path):
     file = gguf.read(tiny.write_tiny(tmp_path / "model.gguf", tiny.MODELS[name], matrix_type=TensorType.F32))
     native, reference = (logits_of(Decoder(file, ops.create(kind)), TOKENS, 50)[0] for kind in ops.OPS)
     assert np.corrcoef(native.ravel(), reference.ravel())[0, 1] > 0.99
+
+
+class Stepwise(NativeOps):
+    """The native operations, a layer put together from them as `Ops` defines it."""
+
+    layer, forward = Ops.layer, Ops.forward
+
+
+def test_a_native_layer_has_the_bits_of_its_operations(path):
+    whole, steps = (logits_of(Decoder(gguf.read(path), kind(2)), TOKENS, 25)[0] for kind in (NativeOps, Stepwise))
+    assert np.array_equal(whole, steps)
+
+
+def test_a_prepared_layer_keeps_its_weights(path):
+    decoder = Decoder(gguf.read(path), NativeOps(2))
+    wanted = logits_of(decoder, TOKENS, 50)[0]
+    decoder.layers = []
+    gc.collect()
+    filler = Decoder(gguf.read(path), decoder.ops)  # takes memory that was given back too early
+    assert np.array_equal(logits_of(decoder, TOKENS, 50)[0], wanted)
+    assert np.array_equal(logits_of(filler, TOKENS, 50)[0], wanted)
+
+
+@pytest.mark.parametrize("kind", [TensorType.F32, TensorType.F16, TensorType.BF16])
+def test_sizes_that_no_block_divides_run_in_float_types(tmp_path, kind):
+    odd = {"hidden": 61, "ffn": 99, "head_dim": 10, "num_heads": 3, "num_kv_heads": 1, "vocab_size": 291}
+    file = gguf.read(tiny.write_tiny(tmp_path / "odd.gguf", matrix_type=kind, **odd))
+    native, reference = (Decoder(file, ops.create(name, 2)) for name in ("native", "reference"))
+    found = logits_of(native, TOKENS, 50)[0]
+    np.testing.assert_allclose(found, logits_of(reference, TOKENS, 50)[0], atol=0.05)
+    for chunk in (1, 7):
+        assert np.array_equal(logits_of(native, TOKENS, chunk)[0], found)
+
+
+def test_a_matrix_whose_rows_are_not_full_blocks_is_refused_by_name(tmp_path):
+    """Rows of 64 values cannot be K-quants, whose blocks have 256."""
+    broken = Tensor("blk.1.ffn_up.weight", TensorType.Q4_K, (128, 64), np.zeros(128 * 144, np.uint8))
+    with pytest.raises(ModelError, match=r"blk\.1\.ffn_up\.weight .*rows of Q4_K are full blocks of 256"):
+        Decoder(gguf.read(write(tmp_path, {broken.name: broken})), NativeOps(2))
 
 
 def write(tmp_path, change):

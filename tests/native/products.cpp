@@ -53,7 +53,9 @@ std::vector<float> project_rows(const std::vector<float>& x, int first, int rows
   const std::vector<float> some(x.begin() + static_cast<size_t>(first) * matrix.inputs(),
                                 x.begin() + static_cast<size_t>(first + rows) * matrix.inputs());
   std::vector<float> y(static_cast<size_t>(rows) * matrix.outputs());
-  project(some.data(), rows, nullptr, 0, {&matrix}, {y.data()});
+  const Matrix* const matrices[] = {&matrix};
+  float* const outs[] = {y.data()};
+  project(some.data(), rows, nullptr, 0, matrices, outs);
   return y;
 }
 
@@ -86,6 +88,20 @@ void check_products(const TypeInfo& type, int outputs, int blocks, int most_rows
   if (isa() == "portable") digest.add(alone);
 }
 
+void check_embedding(const TypeInfo& type, Random& random, Digest& digest) {
+  constexpr int outputs = 6, inputs = 512;
+  const std::vector<uint8_t> table = random_tensor(type, outputs, inputs, random);
+  const std::vector<double> wanted = decode(type, table);
+  const std::vector<int32_t> tokens{outputs - 1, 0, 2};
+  std::vector<float> rows(tokens.size() * inputs);
+  embed(type.number, table.data(), table.size(), tokens.data(), static_cast<int>(tokens.size()), inputs, rows.data());
+  for (size_t i = 0; i < rows.size(); i++) {
+    const double exact = wanted[static_cast<size_t>(tokens[i / inputs]) * inputs + i % inputs];
+    require(std::abs(rows[i] - exact) <= 1e-5 * (std::abs(exact) + 1), "an embedding is not its row of the table");
+  }
+  digest.add(rows);
+}
+
 }  // namespace
 
 void test_products(Digest& digest) {
@@ -97,6 +113,8 @@ void test_products(Digest& digest) {
     for (const auto& type : types) check_products(type, 33, 3, 70, digest);
     for (const auto& type : types) check_products(type, 5, 9, 12, digest);
   }
+  Random random(11);
+  for (const auto& type : types) check_embedding(type, random, digest);
 }
 
 namespace {
@@ -134,7 +152,9 @@ struct Layer {
     const float* post = is_normed ? norm.data() : nullptr;
     feed_forward(out.data(), rows, norm.data(), gate, up, down, is_normed ? Activation::gelu : Activation::silu, post,
                  1e-6f);
-    project(out.data(), rows, norm.data(), 1e-6f, {&gate, &up}, {y.data(), z.data()});
+    const Matrix* const matrices[] = {&gate, &up};
+    float* const outs[] = {y.data(), z.data()};
+    project(out.data(), rows, norm.data(), 1e-6f, matrices, outs);
     accumulate(out.data(), y.data(), rows, down, post, 1e-6f);
     return out;
   }

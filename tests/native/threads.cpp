@@ -70,7 +70,9 @@ void test_callers_at_once(Digest&) {
   const Matrix matrix(types[8].number, outputs, inputs, data.data(), data.size(), nullptr);
   auto run = [&](const std::vector<float>& x) {
     std::vector<float> y(rows * outputs);
-    project(x.data(), rows, nullptr, 0, {&matrix}, {y.data()});
+    const Matrix* const matrices[] = {&matrix};
+    float* const outs[] = {y.data()};
+    project(x.data(), rows, nullptr, 0, matrices, outs);
     return y;
   };
   std::vector<std::vector<float>> x, alone;

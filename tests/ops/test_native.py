@@ -90,6 +90,48 @@ def test_any_number_of_rows(ops: NativeOps, kind: TensorType) -> None:
         check_product(kind, tensor, x[:rows], ops.project(x[:rows], None, 0.0, [matrix])[0])
 
 
+@pytest.mark.parametrize("kind", FLOATS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("inputs", [1, 7, 77, 259])
+def test_floats_take_any_number_of_inputs_and_rows(ops: NativeOps, kind: TensorType, inputs: int) -> None:
+    tensor = random_tensor(kind, 21, inputs)
+    x = np.random.default_rng(12).standard_normal((40, inputs)).astype(np.float32)
+    matrix = ops.matrix(tensor)
+    for rows in range(41):
+        check_product(kind, tensor, x[:rows], ops.project(x[:rows], None, 0.0, [matrix])[0])
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
+def test_packed_matrices_are_hardly_larger_than_the_files(kind: TensorType) -> None:
+    tensor = random_tensor(kind, 64, 1024)
+    assert _native.Matrix(kind, *tensor.shape, tensor.data).num_bytes <= 1.03 * len(tensor.data)
+
+
+def test_a_matrix_outlives_those_made_before_and_after(ops: NativeOps) -> None:
+    tensors = [random_tensor(TensorType.Q5_K, 40, 512, seed) for seed in range(9)]
+    x = np.random.default_rng(13).standard_normal((2, 512)).astype(np.float32)
+    matrices = [ops.matrix(tensor) for tensor in tensors]
+    wanted = ops.project(x, None, 0.0, matrices[4:5])[0]
+    kept = matrices[4]
+    del matrices
+    for tensor in tensors:
+        ops.matrix(tensor)
+    np.testing.assert_array_equal(ops.project(x, None, 0.0, [kept])[0], wanted)
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
+def test_embeddings_are_dequantized_rows_bit_for_bit(ops: NativeOps, kind: TensorType) -> None:
+    table = random_tensor(kind, 30, 512)
+    tokens = np.array([29, 0, 7, 7], np.int32)
+    np.testing.assert_array_equal(ops.embed(table, tokens), ReferenceOps().embed(table, tokens))
+    assert ops.embed(table, tokens[:0]).shape == (0, 512)
+
+
+@pytest.mark.parametrize("token", [-1, 30])
+def test_tokens_outside_the_table_are_refused(ops: NativeOps, token: int) -> None:
+    with pytest.raises(ValueError, match=f"token {token} is not in the table"):
+        ops.embed(random_tensor(TensorType.Q8_0, 30, 64), np.array([3, token], np.int32))
+
+
 @pytest.mark.parametrize("kind", [kind for kind in TYPES if kind not in FLOATS], ids=lambda kind: kind.name)
 def test_error_of_int8_activations_is_small(ops: NativeOps, kind: TensorType) -> None:
     """Rounding to 1/127 of the largest of a group adds noise of 1/127/sqrt(12) of it, independent per input."""

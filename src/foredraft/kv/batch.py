@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
-from foredraft.core import IntArray
 from foredraft.kv.cache import SequenceKV
 from foredraft.ops.base import Batch
 
 
 class BatchBuilder:
-    """Add each sequence's rows once, then `build`. Slots must be reserved before."""
+    """Add each sequence's rows once, then `build`. Slots must be reserved before.
+
+    Plain lists until the end: most passes have few rows, and an array costs more than a list of ten.
+    """
 
     def __init__(self) -> None:
         self._sequences: list[SequenceKV] = []
-        self._parts: dict[str, list[IntArray]] = {name: [] for name in _ROW_FIELDS}
-        self._num_ancestors: list[IntArray] = []
-        self._wanted: list[IntArray] = []
+        self._columns: dict[str, list[int]] = {name: [] for name in _COLUMNS}
+        self._num_ancestors: list[int] = []
         self.num_rows = 0
 
     def add(
@@ -36,24 +38,24 @@ class BatchBuilder:
         after `num_fed` provisional rows of earlier passes.
         """
         count, start = len(tokens), sequence.length + num_fed
-        rows = np.arange(count, dtype=np.int32)
-        if parents is None:
-            depths, prefixes = rows, start + rows
-            ancestors, num_ancestors = start + rows, np.ones(count, np.int32)
-        else:
+        slots: Sequence[int] = range(start, start + count)
+        positions = prefixes = ancestors = slots
+        lengths = [1] * count
+        if parents is not None:
             paths = _paths(parents)
-            depths = np.array([len(path) - 1 for path in paths], np.int32)
-            prefixes = np.full(count, start, np.int32)
-            ancestors = start + np.array([row for path in paths for row in path], np.int32)
-            num_ancestors = depths + np.int32(1)
-        self._parts["tokens"].append(np.array(tokens, np.int32))
-        self._parts["positions"].append(start + depths)
-        self._parts["sequences"].append(np.full(count, len(self._sequences), np.int32))
-        self._parts["slots"].append(start + rows)
-        self._parts["prefixes"].append(prefixes)
-        self._parts["ancestors"].append(ancestors)
-        self._num_ancestors.append(num_ancestors)
-        self._wanted.append(np.array(wanted, np.int32) + np.int32(self.num_rows))
+            lengths = [len(path) for path in paths]
+            positions = [start + length - 1 for length in lengths]
+            prefixes = [start] * count
+            ancestors = [start + row for path in paths for row in path]
+        columns = self._columns
+        columns["tokens"].extend(tokens)
+        columns["positions"].extend(positions)
+        columns["sequences"].extend([len(self._sequences)] * count)
+        columns["slots"].extend(slots)
+        columns["prefixes"].extend(prefixes)
+        columns["ancestors"].extend(ancestors)
+        columns["wanted"].extend(self.num_rows + row for row in wanted)
+        self._num_ancestors.extend(lengths)
         self._sequences.append(sequence)
         self.num_rows += count
 
@@ -61,15 +63,12 @@ class BatchBuilder:
         tables = np.zeros((len(self._sequences), max(len(s.pages) for s in self._sequences)), np.int32)
         for table, sequence in zip(tables, self._sequences, strict=True):
             table[: len(sequence.pages)] = sequence.pages
-        offsets = np.zeros(self.num_rows + 1, np.int32)
-        np.cumsum(np.concatenate(self._num_ancestors), out=offsets[1:])
-        columns = {name: np.concatenate(parts, dtype=np.int32) for name, parts in self._parts.items()}
-        return Batch(
-            **columns, ancestor_offsets=offsets, page_tables=tables, wanted=np.concatenate(self._wanted, dtype=np.int32)
-        )
+        offsets = np.array([0, *accumulate(self._num_ancestors)], np.int32)
+        columns = {name: np.array(values, np.int32) for name, values in self._columns.items()}
+        return Batch(**columns, ancestor_offsets=offsets, page_tables=tables)
 
 
-_ROW_FIELDS = ("tokens", "positions", "sequences", "slots", "prefixes", "ancestors")
+_COLUMNS = ("tokens", "positions", "sequences", "slots", "prefixes", "ancestors", "wanted")
 
 
 def _paths(parents: Sequence[int]) -> list[list[int]]:

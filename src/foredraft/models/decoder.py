@@ -5,7 +5,6 @@ Llama (2302.13971), Qwen2, Qwen3 and Gemma 3 are one pre-norm transformer; where
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,25 +16,7 @@ from foredraft.models import architecture
 from foredraft.models.architecture import Architecture
 from foredraft.models.gguf import GGUFFile
 from foredraft.ops import quants
-from foredraft.ops.base import AttentionSpec, Batch, Ops, Tensor
-
-
-@dataclass(frozen=True)
-class Layer:
-    """Weights of one layer; matrices are opaque to all but the op set."""
-
-    attention: AttentionSpec
-    attention_norm: FloatArray
-    query: Any
-    key: Any
-    value: Any
-    output: Any
-    attention_post_norm: FloatArray | None
-    ffn_norm: FloatArray
-    gate: Any
-    up: Any
-    down: Any
-    ffn_post_norm: FloatArray | None
+from foredraft.ops.base import AttentionSpec, Batch, Layer, Ops, Tensor
 
 
 class Decoder:
@@ -53,6 +34,7 @@ class Decoder:
         self.embedding = weights.tensor("token_embd.weight", (-1, arch.hidden))
         self.vocab_size = self.embedding.shape[0]
         self.layers = [_layer(weights, arch, i) for i in range(arch.num_layers)]
+        self._prepared_layers = [ops.layer(layer) for layer in self.layers]
         self.output_norm = weights.vector("output_norm.weight", arch.hidden)
         tied = "output.weight" not in file.tensors
         self.output = weights.matrix("token_embd" if tied else "output", self.vocab_size, arch.hidden)
@@ -64,17 +46,15 @@ class Decoder:
         Returns the logits of the wanted rows, float32 [wanted, vocabulary].
         """
         ops, arch = self.ops, self.arch
-        x = ops.embed(self.embedding, batch.tokens) * np.float32(arch.embedding_scale)
-        for layer, cache in zip(self.layers, kv.layers, strict=True):
-            q, k, v = ops.project(x, layer.attention_norm, arch.norm_eps, (layer.query, layer.key, layer.value))
-            attended = ops.attend(q, k, v, layer.attention, cache, batch)
-            ops.accumulate(x, attended, layer.output, layer.attention_post_norm, arch.norm_eps)
-            ops.feed_forward(
-                x, layer.ffn_norm, layer.gate, layer.up, layer.down, arch.activation, layer.ffn_post_norm, arch.norm_eps
-            )
+        x = ops.embed(self.embedding, batch.tokens)
+        if arch.embedding_scale != 1:
+            x *= np.float32(arch.embedding_scale)
+        for layer, cache in zip(self._prepared_layers, kv.layers, strict=True):
+            ops.forward(x, layer, cache, batch)
         if not len(batch.wanted):
             return np.empty((0, self.vocab_size), np.float32)
-        return ops.project(x[batch.wanted], self.output_norm, arch.norm_eps, (self.output,))[0]
+        wanted = x if len(batch.wanted) == len(x) else x[batch.wanted]
+        return ops.project(wanted, self.output_norm, arch.norm_eps, (self.output,))[0]
 
 
 def _layer(weights: _Weights, arch: Architecture, index: int) -> Layer:
@@ -109,6 +89,8 @@ def _layer(weights: _Weights, arch: Architecture, index: int) -> Layer:
         up=weights.matrix(f"{prefix}ffn_up", ffn, hidden),
         down=weights.matrix(f"{prefix}ffn_down", hidden, ffn),
         ffn_post_norm=norm("post_ffw_norm", hidden, arch.has_post_norms),
+        activation=arch.activation,
+        eps=arch.norm_eps,
     )
 
 

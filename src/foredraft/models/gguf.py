@@ -202,7 +202,7 @@ def _place(path: Path, data: NDArray[np.uint8], info: _TensorInfo, start: int, a
     last = first + num_elements // block_len * block_bytes
     if last > data.size:
         fail(path, f"has {data.size} bytes, but tensor {name} ends at byte {last}; it is truncated, download it again")
-    return Tensor(name, kind, shape, data[first:last])
+    return Tensor(name, kind, shape, data[first:last], is_mapped=True)
 
 
 def _describe(value: Any) -> str:

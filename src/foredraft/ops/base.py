@@ -58,13 +58,15 @@ BLOCKS: dict[TensorType, tuple[int, int]] = {
 class Tensor:
     """A tensor as it lies in a file. `shape` is in numpy order: a matrix is (outputs, inputs), row after row.
 
-    `data` is the raw bytes, uint8 [nbytes], usually a view of a read-only memory map.
+    `data` is the raw bytes, uint8 [nbytes]. is_mapped: they are a view of a file's read-only memory map, whose memory
+    may be given back to the system at any time and is read again when it is used again.
     """
 
     name: str
     type: TensorType
     shape: tuple[int, ...]
     data: NDArray[np.uint8]
+    is_mapped: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,30 @@ class AttentionSpec:
     q_norm: FloatArray | None = None
     k_norm: FloatArray | None = None
     norm_eps: float = 1e-6
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Weights of one layer of a decoder. Matrices are what the op set's `matrix` made; norms are float32 [hidden].
+
+    The post norms, where a model has them, normalize what attention and feed-forward network add to the hidden state.
+    activation, eps: see `Ops.feed_forward`.
+    """
+
+    attention: AttentionSpec
+    attention_norm: FloatArray
+    query: Any
+    key: Any
+    value: Any
+    output: Any
+    attention_post_norm: FloatArray | None
+    ffn_norm: FloatArray
+    gate: Any
+    up: Any
+    down: Any
+    ffn_post_norm: FloatArray | None
+    activation: str
+    eps: float
 
 
 @dataclass(frozen=True)
@@ -129,7 +155,8 @@ class LayerKV:
 
 
 class Ops(ABC):
-    """An op set. Matrices are opaque to the decoder: made by `matrix`, passed back to the other operations."""
+    """An op set. Matrices and layers are opaque to the decoder: made by `matrix` and `layer`, passed back to the other
+    operations."""
 
     name: str
 
@@ -179,3 +206,19 @@ class Ops(ABC):
     ) -> None:
         """x += [post_norm of] down(act(gate h) * (up h)), h = RMSNorm(x) * norm; activation "silu" or "gelu" (the tanh
         approximation). Mutates x."""
+
+    def layer(self, weights: Layer) -> Any:
+        """Prepare a layer for `forward`."""
+        return weights
+
+    def forward(self, x: FloatArray, layer: Any, cache: LayerKV, batch: Batch) -> None:
+        """Pass x [rows, hidden] through a layer that `layer` prepared. Mutates x, and the cache as `attend` does.
+
+        This is the definition; an op set may do it in one go, with the same numbers.
+        """
+        q, k, v = self.project(x, layer.attention_norm, layer.eps, (layer.query, layer.key, layer.value))
+        attended = self.attend(q, k, v, layer.attention, cache, batch)
+        self.accumulate(x, attended, layer.output, layer.attention_post_norm, layer.eps)
+        self.feed_forward(
+            x, layer.ffn_norm, layer.gate, layer.up, layer.down, layer.activation, layer.ffn_post_norm, layer.eps
+        )

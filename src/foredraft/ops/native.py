@@ -14,8 +14,7 @@ import numpy as np
 from foredraft import _native
 from foredraft.core import FloatArray, IntArray
 from foredraft.errors import ConfigError, ModelError
-from foredraft.ops.base import AttentionSpec, Batch, LayerKV, Ops, Tensor
-from foredraft.ops.quants import rows
+from foredraft.ops.base import AttentionSpec, Batch, Layer, LayerKV, Ops, Tensor
 
 
 class NativeOps(Ops):
@@ -45,12 +44,14 @@ class NativeOps(Ops):
         if len(tensor.shape) != 2:
             raise ModelError(f"tensor {tensor.name} has shape {list(tensor.shape)}; a matrix has two axes")
         try:
-            return _native.Matrix(int(tensor.type), *tensor.shape, tensor.data, bias)
+            return _native.Matrix(int(tensor.type), *tensor.shape, tensor.data, bias, tensor.is_mapped)
         except ValueError as exc:
             raise ModelError(f"tensor {tensor.name} cannot be used as a matrix: {exc}") from exc
 
     def embed(self, table: Tensor, tokens: IntArray) -> FloatArray:
-        return rows(table, tokens)
+        out = np.empty((len(tokens), table.shape[1]), np.float32)
+        _native.embed(int(table.type), table.data, tokens, out)
+        return out
 
     def project(
         self, x: FloatArray, norm: FloatArray | None, eps: float, weights: Sequence[_native.Matrix]
@@ -83,6 +84,27 @@ class NativeOps(Ops):
         eps: float,
     ) -> None:
         _native.feed_forward(x, norm, gate, up, down, activation, post_norm, eps)
+
+    def layer(self, weights: Layer) -> _native.Layer:
+        return _native.Layer(
+            self._attention(weights.attention),
+            weights.attention_norm,
+            weights.query,
+            weights.key,
+            weights.value,
+            weights.output,
+            weights.attention_post_norm,
+            weights.ffn_norm,
+            weights.gate,
+            weights.up,
+            weights.down,
+            weights.ffn_post_norm,
+            weights.activation,
+            weights.eps,
+        )
+
+    def forward(self, x: FloatArray, layer: _native.Layer, cache: LayerKV, batch: Batch) -> None:
+        _native.forward(x, layer, cache.keys, cache.values, self._rows(batch))
 
     def _attention(self, spec: AttentionSpec) -> _native.Attention:
         known = self._specs.get(id(spec))
