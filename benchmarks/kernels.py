@@ -1,9 +1,10 @@
-"""Times matrix products of the native op set beside the machine's read bandwidth, measured in the same run.
+"""Times matrix products of the native op set beside the machine's read bandwidth, measured in the same run, and the
+sampler on one row.
 
     python benchmarks/kernels.py [--threads N] [--rows 1 4 8] [--match q6_k] [--repeats N]
 
-Weights are random bytes; enough copies of a matrix are walked through that none is left in the caches. A figure is that
-of the fastest call, since other programs may share the machine.
+Weights are random bytes; enough copies of a matrix are walked through that none is left in the caches. Logits are
+normal, with a spread like a model's. A figure is that of the fastest call, since other programs may share the machine.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from numpy.typing import NDArray
 
 from foredraft import _native
 from foredraft.bench.bandwidth import WORKING_SET, read_bandwidth, seconds
+from foredraft.core import SamplingParams
 from foredraft.ops.base import BLOCKS, Tensor, TensorType
 from foredraft.ops.native import NativeOps
+from foredraft.sampling.processors import log_probabilities, probabilities, process
+from foredraft.sampling.sampler import choose
 
 SHAPES = [
     ("1.5B gate", TensorType.Q4_K, 8960, 1536),
@@ -28,6 +32,14 @@ SHAPES = [
     ("0.5B gate", TensorType.Q5_0, 4864, 896),
     ("0.5B output", TensorType.Q8_0, 151936, 896),
     ("SmolLM2 gate", TensorType.Q4_1, 1536, 576),
+]
+VOCABULARY = 151936
+SAMPLING = [
+    ("greedy", SamplingParams()),
+    ("temperature 0.8", SamplingParams(temperature=0.8)),
+    ("temperature 0.8, top-p 0.9", SamplingParams(temperature=0.8, top_p=0.9)),
+    ("temperature 0.8, top-k 50", SamplingParams(temperature=0.8, top_k=50)),
+    ("temperature 0.8, min-p 0.05", SamplingParams(temperature=0.8, min_p=0.05)),
 ]
 
 
@@ -62,6 +74,19 @@ def measure(ops: NativeOps, kind: TensorType, shape: tuple[int, int], all_rows: 
         )
 
 
+def measure_sampling(repeats: int) -> None:
+    logits = np.random.default_rng(0).standard_normal(VOCABULARY).astype(np.float32) * np.float32(2.5)
+
+    def sample(params: SamplingParams) -> None:
+        choose(process(logits, params, [], [], []), params.temperature, 0, 0)
+
+    calls = [(name, partial(sample, params)) for name, params in SAMPLING]
+    calls.append(("log probabilities, top 20", partial(log_probabilities, logits, 0, 20)))
+    calls.append(("law at temperature 0.8", partial(probabilities, logits, 0.8)))
+    for name, call in calls:
+        print(f"  {name:28} {min(seconds(call) for _ in range(10 * repeats)) * 1e3:7.3f} ms")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int)
@@ -77,6 +102,9 @@ def main() -> None:
         bandwidth = read_bandwidth(_native.num_threads(), options.repeats)
         print(f"{name} {outputs} x {inputs} {kind.name}; reading memory {bandwidth / 1e9:.1f} GB/s")
         measure(ops, kind, (outputs, inputs), options.rows, options.repeats)
+    if options.match.lower() in "sampling":
+        print(f"sampling, a row of {VOCABULARY} logits")
+        measure_sampling(options.repeats)
 
 
 if __name__ == "__main__":

@@ -171,7 +171,7 @@ Matrix::Matrix(int type_number, int64_t outputs, int64_t inputs, const uint8_t* 
 void Matrix::pack(const TypeInfo& type, const uint8_t* data, size_t row_bytes, bool is_mapped) {
   Session session;
   data_ = session.take_weights(num_blocks() * block_bytes_);
-  const PackRow pack_row = packing(format_).row;
+  const PackRow pack_row = packing(format_, inputs_).row;
   const int blocks_per_piece = static_cast<int>(std::max<size_t>(1, packed_at_once / (tile_outputs * row_bytes)));
   const int rows_per_piece = blocks_per_piece * tile_outputs;
   const size_t size = outputs_ * row_bytes;

@@ -16,6 +16,9 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace foredraft {
+
+void bind_sample(nb::module_& m);  // module_sample.cpp
+
 namespace {
 
 using Floats1 = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -238,6 +241,7 @@ NB_MODULE(_native, m) {
   m.def("set_isa", &set_isa, "name"_a, nb::call_guard<nb::gil_scoped_release>());
   m.def("isa", &isa, nb::call_guard<nb::gil_scoped_release>());
   m.def("available_isas", &available_isas);
+  bind_sample(m);
 }
 
 }  // namespace foredraft

@@ -91,7 +91,7 @@ def next_token(context: Context, drafted: Sequence[int] = ()) -> int:
     """The token that the model will choose after a context and some drafted tokens, without engine or cache."""
     output = [*context.output, *drafted]
     scores = process(logits_after([*context.prompt, *output]), context.params, context.prompt, output, (EOS,))
-    return choose(scores, context.params.temperature == 0, context.key, len(context.tokens) + len(drafted))
+    return choose(scores, context.params.temperature, context.key, len(context.tokens) + len(drafted))
 
 
 class FakeProposer(Proposer):

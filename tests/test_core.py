@@ -60,6 +60,20 @@ def test_output_is_what_follows_the_prompt() -> None:
     assert Context(1, [5, 6, 7], 2, SamplingParams(), key=0).output == [7]
 
 
+@pytest.mark.parametrize(
+    ("params", "history"),
+    [
+        (SamplingParams(temperature=1, top_k=3, logit_bias={1: 2.0}), ([], [])),
+        (SamplingParams(repetition_penalty=1.1), ([5, 6], [7, 8])),
+        (SamplingParams(presence_penalty=-1), ([5, 6], [7, 8])),
+        (SamplingParams(frequency_penalty=1), ([5, 6], [7, 8])),
+        (SamplingParams(min_tokens=1), ([5, 6], [7, 8])),
+    ],
+)
+def test_history_is_copied_for_parameters_that_look_back_only(params: SamplingParams, history: Any) -> None:
+    assert Context(1, [5, 6, 7], 2, params, key=0).history([8]) == history
+
+
 def test_a_chain() -> None:
     draft = Draft.chain("fake", [7, 8, 9])
     assert draft.parents == (-1, 0, 1)

@@ -81,6 +81,12 @@ class SamplingParams:
         _require(1 <= self.n <= 128, "n", self.n, "1 to 128")
         _require(self.logprobs is None or 0 <= self.logprobs <= 20, "logprobs", self.logprobs, "0 to 20")
 
+    @property
+    def looks_back(self) -> bool:
+        """Whether the scores of a token depend on the tokens before it, or on how many they are."""
+        penalties = (self.repetition_penalty - 1, self.presence_penalty, self.frequency_penalty)
+        return any(penalties) or self.min_tokens > 0
+
 
 @dataclass(frozen=True)
 class Speculation:
@@ -121,6 +127,10 @@ class Context:
     @property
     def output(self) -> list[int]:
         return self.tokens[self.prompt_len :]
+
+    def history(self, drafted: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Prompt and output as the processors look back at them after some drafted tokens; empty if they do not."""
+        return (self.prompt, [*self.output, *drafted]) if self.params.looks_back else ([], [])
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,10 @@ def scores(model_seed: int, params: str, output: Path) -> Scores:
     return process(model.logits(output), PARAMS[params], PROMPT, output, [])
 
 
+def law_of(model_seed: int, params: str, output: Path) -> NDArray[np.float64]:
+    return probabilities(scores(model_seed, params, output), PARAMS[params].temperature)
+
+
 def point_mass(params: str, rule: str, output: Path, noise: BlockNoise) -> Draft:
     tokens: list[int] = []
     for _ in range(K):
@@ -79,7 +83,9 @@ def draft_model(params: str, rule: str, output: Path, noise: BlockNoise) -> Draf
     tokens: list[int] = []
     laws = []
     for depth in range(K):
-        token, law = draft_token(scores(DRAFT_MODEL.seed, params, (*output, *tokens)), False, rule, noise, depth)
+        token, law = draft_token(
+            scores(DRAFT_MODEL.seed, params, (*output, *tokens)), PARAMS[params].temperature, rule, noise, depth
+        )
         tokens.append(token)
         laws.append(law)
     return Draft.chain("model", tokens, None if rule == "exact" else np.array(laws))
@@ -89,7 +95,7 @@ def independent(params: str, rule: str, output: Path, noise: BlockNoise) -> Draf
     """Draws with noise that nobody shares, which exact allows as it allows any draft."""
     tokens: list[int] = []
     for depth in range(K):
-        law = probabilities(scores(DRAFT_MODEL.seed, params, (*output, *tokens)))
+        law = law_of(DRAFT_MODEL.seed, params, (*output, *tokens))
         tokens.append(noise.draft(depth, law))
     return Draft.chain("independent", tokens)
 
@@ -116,10 +122,11 @@ CASES: list[tuple[str, Drafter]] = [
 
 def generate(rule: str, drafter: Drafter, params: str, key: int) -> Path:
     output: Path = ()
+    temperature = PARAMS[params].temperature
     while len(output) < LENGTH:
         noise = BlockNoise(key, len(PROMPT) + len(output))
         draft = drafter(params, rule, output, noise)
-        verdict = verify(rule, draft, lambda row, d=draft, o=output: row_scores(params, d, o, row), False, noise)
+        verdict = verify(rule, draft, lambda row, d=draft, o=output: row_scores(params, d, o, row), temperature, noise)
         output += (*(draft.tokens[i] for i in verdict.path), verdict.token)
     return output[:LENGTH]
 
@@ -136,7 +143,7 @@ def keys() -> list[int]:
 def expected_counts(params: str) -> dict[Path, float]:
     expected = {}
     for path in product(range(VOCABULARY), repeat=LENGTH):
-        laws = [probabilities(scores(TARGET.seed, params, path[:i])) for i in range(LENGTH)]
+        laws = [law_of(TARGET.seed, params, path[:i]) for i in range(LENGTH)]
         expected[path] = NUM_DRAWS * float(np.prod([laws[i][path[i]] for i in range(LENGTH)]))
     return expected
 
@@ -179,7 +186,7 @@ def test_a_drafter_that_misstates_its_law_is_noticed(rule: str) -> None:
 
     def misstating(params: str, rule: str, output: Path, noise: BlockNoise) -> Draft:
         draft = point_mass(params, rule, output, noise)
-        laws = [probabilities(scores(DRAFT_MODEL.seed, params, (*output, *draft.tokens[:i]))) for i in range(K)]
+        laws = [law_of(DRAFT_MODEL.seed, params, (*output, *draft.tokens[:i])) for i in range(K)]
         return Draft.chain("misstating", draft.tokens, np.array(laws, np.float32))
 
     counts = Counter(generate(rule, misstating, "T 0.7", key) for key in keys())
@@ -192,9 +199,9 @@ def agreement(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
 
 
 def test_shared_noise_agrees_as_often_as_the_formula_says() -> None:
-    logits = TARGET.logits(()).astype(np.float64), DRAFT_MODEL.logits(()).astype(np.float64)
-    p, q = probabilities(logits[0]), probabilities(logits[1])
-    agreed = np.mean([choose(logits[0], False, key, 0) == choose(logits[1], False, key, 0) for key in keys()])
+    logits = TARGET.logits(()), DRAFT_MODEL.logits(())
+    p, q = probabilities(logits[0], 1.0), probabilities(logits[1], 1.0)
+    agreed = np.mean([choose(logits[0], 1.0, key, 0) == choose(logits[1], 1.0, key, 0) for key in keys()])
     chance = agreement(p, q)
     assert abs(agreed - chance) < 4 * np.sqrt(chance * (1 - chance) / NUM_DRAWS)
     assert chance > float((p * q).sum()) + 0.05  # noise that is not shared agrees less often

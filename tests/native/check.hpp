@@ -7,6 +7,7 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace foredraft::tests {
@@ -39,8 +40,10 @@ inline bool same_bits(const float* a, const float* b, size_t count) {
 // Of the portable kernels' results: equal on every machine (FNV-1a).
 class Digest {
  public:
-  void add(const std::vector<float>& numbers) {
-    for (const float x : numbers) value_ = (value_ ^ std::bit_cast<uint32_t>(x)) * 0x100000001b3;
+  template <class T>
+  void add(const std::vector<T>& numbers) {
+    using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+    for (const T x : numbers) value_ = (value_ ^ std::bit_cast<Bits>(x)) * 0x100000001b3;
   }
   uint64_t value() const { return value_; }
 
@@ -52,6 +55,7 @@ class Digest {
 void test_products(Digest& digest);
 void test_layers(Digest& digest);
 void test_attention(Digest& digest);
+void test_sampling(Digest& digest);
 void test_pool(Digest& digest);
 void test_callers_at_once(Digest& digest);
 void test_any_batch(Digest& digest);

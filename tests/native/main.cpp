@@ -11,8 +11,13 @@ int main() {
   const struct {
     const char* name;
     void (*run)(Digest&);
-  } tests[] = {{"products", test_products},   {"layers", test_layers}, {"attention", test_attention},
-               {"any batch", test_any_batch}, {"pool", test_pool},     {"callers at once", test_callers_at_once}};
+  } tests[] = {{"products", test_products},
+               {"layers", test_layers},
+               {"attention", test_attention},
+               {"any batch", test_any_batch},
+               {"sampling", test_sampling},
+               {"pool", test_pool},
+               {"callers at once", test_callers_at_once}};
   int failed = 0;
   for (const auto& test : tests) {
     const auto begin = std::chrono::steady_clock::now();

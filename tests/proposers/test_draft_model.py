@@ -166,7 +166,9 @@ def test_the_law_is_the_one_drawn_from():
     for depth in range(5):
         path = [*one.tokens, *draft.tokens[:depth]]
         from_logits = process(logits_after(path), SAMPLED, [1, 2], path[2:], {EOS})
-        np.testing.assert_allclose(draft.probs[depth], probabilities(from_logits), rtol=1e-5, atol=1e-8)
+        np.testing.assert_allclose(
+            draft.probs[depth], probabilities(from_logits, SAMPLED.temperature), rtol=1e-5, atol=1e-8
+        )
         assert draft.probs[depth, draft.tokens[depth]] > 0
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from foredraft.core import SamplingParams
 from foredraft.errors import ForedraftError, RequestError
 from foredraft.sampling.processors import log_probabilities, probabilities, process
+from foredraft.sampling.sampler import choose
 
 
 def plain(logits: Sequence[float], params: SamplingParams, prompt: list[int], output: list[int], eos: set[int]) -> Any:
@@ -47,7 +48,7 @@ def plain(logits: Sequence[float], params: SamplingParams, prompt: list[int], ou
                 break
         order = kept
     order = [t for t in order if params.min_p == 0 or heated[t] >= math.log(params.min_p)]
-    return np.array([heated[t] if t in order else -np.inf for t in range(len(heated))])
+    return np.array([scores[t] if t in order else -np.inf for t in range(len(scores))], np.float32)
 
 
 params_strategy = st.builds(
@@ -78,6 +79,7 @@ def test_equals_the_plain_version(
     before = given_logits.copy()
     scores = process(given_logits, params, prompt, output, [1])
     expected = plain(logits, params, prompt, output, {1})
+    assert scores.dtype == np.float32
     assert np.array_equal(np.isneginf(scores), np.isneginf(expected))
     assert np.allclose(scores, expected, rtol=1e-6, atol=1e-6)
     assert np.array_equal(given_logits, before)
@@ -87,6 +89,7 @@ def test_nothing_asked_for_at_temperature_0_costs_nothing() -> None:
     logits = np.array([1, 3, 2], np.float32)
     params = SamplingParams(top_k=1, top_p=0.5, min_p=0.5)  # truncation never removes the best token
     assert process(logits, params, [0], [1], [2]) is logits
+    assert process(logits, SamplingParams(temperature=0.7), [0], [1], [2]) is logits
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
@@ -129,23 +132,28 @@ def test_min_tokens_forbids_ends_until_it_is_reached() -> None:
 def test_the_lowest_temperature_does_not_overflow() -> None:
     logits = np.array([1e4, -1e4, 1e4 - 1], np.float32)
     scores = process(logits, SamplingParams(temperature=5e-324), [], [], [])
-    assert probabilities(scores).tolist() == [1, 0, 0]
+    assert probabilities(scores, 5e-324).tolist() == [1, 0, 0]
 
 
 def test_masked_logits_stay_masked() -> None:
     logits = np.array([0, -np.inf, 0], np.float32)
     scores = process(logits, SamplingParams(temperature=0.7), [], [], [])
-    assert probabilities(scores).tolist() == [0.5, 0, 0.5]
+    assert probabilities(scores, 0.7).tolist() == [0.5, 0, 0.5]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_broken_logit_is_an_error(bad: float) -> None:
-    with pytest.raises(ForedraftError, match="logit"):
-        process(np.array([0, bad, 1], np.float32), SamplingParams(temperature=1), [], [], [])
+    logits = np.array([0, bad, 1], np.float32)
+    with pytest.raises(ForedraftError, match=f"logit of {bad}"):
+        process(logits, SamplingParams(temperature=1, top_p=0.5), [], [], [])
+    with pytest.raises(ForedraftError, match=f"logit of {bad}"):
+        probabilities(logits, 1.0)
+    with pytest.raises(ForedraftError, match=f"logit of {bad}"):
+        log_probabilities(logits, 0, 1)
 
 
 def test_nothing_left_to_choose_from_is_an_error() -> None:
-    params = SamplingParams(temperature=1, min_tokens=1, stop_token_ids=(0,))
+    params = SamplingParams(temperature=1, top_k=1, min_tokens=1, stop_token_ids=(0,))
     with pytest.raises(ForedraftError, match="no token is left"):
         process(np.zeros(2, np.float32), params, [], [], [1])
 
@@ -179,4 +187,7 @@ def test_bytes_do_not_depend_on_where_the_logits_lie(params: SamplingParams) -> 
         room[shift:] = logits
         scores = process(room[shift:], params, [], [], [])
         assert scores.tobytes() == alone.tobytes()
-        assert probabilities(scores).tobytes() == probabilities(alone).tobytes()
+        assert probabilities(scores, 0.7).tobytes() == probabilities(alone, 0.7).tobytes()
+        assert log_probabilities(room[shift:], 5, 20) == log_probabilities(logits, 5, 20)
+        for key in range(5):
+            assert choose(room[shift:], 0.7, key, 3) == choose(logits, 0.7, key, 3)

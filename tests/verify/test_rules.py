@@ -138,7 +138,7 @@ def test_rows_past_a_rejection_are_not_asked_for(rule: str) -> None:
         asked.append(row)
         return scores
 
-    verdict = verify(rule, Draft.chain("fake", [0, 3, 0, 0]), target_scores, False, BlockNoise(1, 1))
+    verdict = verify(rule, Draft.chain("fake", [0, 3, 0, 0]), target_scores, 1.0, BlockNoise(1, 1))
     assert (verdict.path, verdict.token) == ((0,), 0)
     assert asked == [0, 1]
 
@@ -147,16 +147,16 @@ def test_rows_past_a_rejection_are_not_asked_for(rule: str) -> None:
 def test_a_draft_without_tokens_gives_the_targets_own_token(rule: str) -> None:
     scores = np.random.default_rng(0).standard_normal(20)
     for key in range(20):
-        verdict = verify(rule, Draft.chain("none", []), lambda row: scores, False, BlockNoise(key, 6))
+        verdict = verify(rule, Draft.chain("none", []), lambda row: scores, 1.0, BlockNoise(key, 6))
         assert verdict.path == ()
-        assert verdict.token == choose(scores, False, key, 6)
+        assert verdict.token == choose(scores, 1.0, key, 6)
 
 
 @pytest.mark.parametrize("rule", ["exact", "rejection", "block"])
 def test_at_temperature_0_every_rule_is_exact_even_for_trees(rule: str) -> None:
     table = np.eye(4, dtype=np.float32)[[2, 1, 3, 0]]
     draft = Draft("fake", (1, 2, 3), (-1, -1, 1))
-    verdict = verify(rule, draft, lambda row: table[row], True, BlockNoise(1, 1))
+    verdict = verify(rule, draft, lambda row: table[row], 0.0, BlockNoise(1, 1))
     assert (verdict.path, verdict.token) == ((1, 2), 0)
 
 
@@ -179,9 +179,9 @@ def test_a_token_that_its_own_law_excludes_is_refused() -> None:
 
 def test_block_refuses_trees() -> None:
     with pytest.raises(ConfigError, match="chains only"):
-        verify("block", Draft("fake", (1, 2), (-1, -1)), lambda row: np.zeros(4), False, BlockNoise(0, 0))
+        verify("block", Draft("fake", (1, 2), (-1, -1)), lambda row: np.zeros(4), 1.0, BlockNoise(0, 0))
 
 
 def test_an_unknown_rule_lists_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="'typical'; allowed is exact, rejection, block"):
-        verify("typical", Draft.chain("fake", [1]), lambda row: np.zeros(4), False, BlockNoise(0, 0))
+        verify("typical", Draft.chain("fake", [1]), lambda row: np.zeros(4), 1.0, BlockNoise(0, 0))

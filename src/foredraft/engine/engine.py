@@ -168,14 +168,13 @@ class Engine:
     def _verify(self, draft: Draft, logits: FloatArray, sequence: Sequence) -> Verdict:
         """Apply the sequence's rule; each row gets the processors' state that its own path would have had."""
         context = sequence.context
-        prompt, output = context.prompt, context.output
 
         def target_scores(row: int) -> Scores:
             path = [draft.tokens[node] for node in draft.path(row - 1)]
-            return process(logits[row], context.params, prompt, output + path, sequence.eos_ids)
+            return process(logits[row], context.params, *context.history(path), sequence.eos_ids)
 
         noise = BlockNoise(context.key, len(context.tokens))
-        return verify(context.rule, draft, target_scores, context.params.temperature == 0, noise)
+        return verify(context.rule, draft, target_scores, context.params.temperature, noise)
 
     def _emit(
         self, sequence: Sequence, draft: Draft, verdict: Verdict, logits: FloatArray, is_rejected: bool

@@ -111,9 +111,9 @@ class DraftModelProposer(Proposer):
 
     def _draw(self, logits: FloatArray, context: Context, drafted: list[int]) -> tuple[int, FloatArray | None]:
         params = context.params
-        scores = process(logits, params, context.prompt, [*context.output, *drafted], self._eos_ids)
+        scores = process(logits, params, *context.history(drafted), self._eos_ids)
         noise = BlockNoise(context.key, len(context.tokens))
-        return draft_token(scores, params.temperature == 0, context.rule, noise, len(drafted))
+        return draft_token(scores, params.temperature, context.rule, noise, len(drafted))
 
     def _to_target(self, logits: FloatArray) -> FloatArray:
         """Draft logits [rows, draft vocabulary] over the target's vocabulary, padding at minus infinity."""

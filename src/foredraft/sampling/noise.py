@@ -5,8 +5,8 @@ rejected draft, a preemption or a prefix-cache hit sees the same noise. The gene
 Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014) used with random access: a stream's state is a
 hash of its key, and token t gets output number t + 1.
 
-Bytes are promised on one machine and one numpy: the last bit of numpy's log may differ between its builds and between
-instruction sets.
+What draws tokens is csrc/sample.hpp, whose logarithm is its own: its bytes depend on no library and no instruction set.
+The arrays of noise here are the definition, equal to it but for the last bits of numpy's log.
 """
 
 from __future__ import annotations
@@ -27,9 +27,6 @@ _SHIFTS = (30, 27, 31)
 _GAMMA_64, _TOP_HALF = np.uint64(_GAMMA), np.uint64(32)
 _MULTIPLIERS_64 = tuple(np.uint64(m) for m in _MULTIPLIERS)
 _SHIFTS_64 = tuple(np.uint64(shift) for shift in _SHIFTS)
-
-# No Gumbel value is larger: at r = 0 it is -log(2**-33) = 22.874 and the rest covers rounding.
-MAX_GUMBEL = 22.9
 
 
 class Purpose(IntEnum):
@@ -71,7 +68,8 @@ def noise_key(seed: int, choice: int) -> int:
     return _chain(0, seed, choice)
 
 
-def _state(key: int, stream: Stream) -> int:
+def stream_state(key: int, stream: Stream) -> int:
+    """The state of SplitMix64 whose output number t + 1 decides for token t."""
     block = 0 if stream.block_start is None else stream.block_start + 1
     return _chain(key, int(stream.purpose), stream.position, block)
 
@@ -80,7 +78,7 @@ def random_bits(key: int, stream: Stream, tokens: NDArray[np.integer]) -> NDArra
     """32 random bits for each token, uint64 [len(tokens)]."""
     z = tokens.astype(np.uint64)
     z *= _GAMMA_64
-    z += np.uint64((_state(key, stream) + _GAMMA) & _MASK)
+    z += np.uint64((stream_state(key, stream) + _GAMMA) & _MASK)
     z ^= z >> _SHIFTS_64[0]
     z *= _MULTIPLIERS_64[0]
     z ^= z >> _SHIFTS_64[1]
@@ -92,7 +90,7 @@ def random_bits(key: int, stream: Stream, tokens: NDArray[np.integer]) -> NDArra
 
 def uniform(key: int, stream: Stream, index: int = 0) -> float:
     """A number in (0, 1) on a grid of 2**32 points, never an end of it."""
-    bits = _mix((_state(key, stream) + (index + 1) * _GAMMA) & _MASK) >> 32
+    bits = _mix((stream_state(key, stream) + (index + 1) * _GAMMA) & _MASK) >> 32
     return (bits + 0.5) * 2.0**-32
 
 
@@ -102,16 +100,10 @@ def gumbel_from_bits(bits: NDArray[np.uint64]) -> Float64Array:
     The large values, which decide, come from small v, where a float64 has all the resolution one can want: 24-bit
     uniforms would make 0.5 to 0.9% of flat choices among 152k tokens tie.
     """
-    v = bits.astype(np.float64)
-    v += 0.5
-    v *= -(2.0**-32)
-    np.log1p(v, out=v)
-    np.negative(v, out=v)
-    np.log(v, out=v)
-    np.negative(v, out=v)
-    return v
+    v = (bits.astype(np.float64) + 0.5) * 2.0**-32
+    return np.asarray(-np.log(-np.log1p(-v)))
 
 
 def gumbel(key: int, stream: Stream, tokens: NDArray[np.integer]) -> Float64Array:
-    """Standard Gumbel noise for each token, float64 [len(tokens)], at most `MAX_GUMBEL`."""
+    """Standard Gumbel noise for each token, float64 [len(tokens)]."""
     return gumbel_from_bits(random_bits(key, stream, tokens))

@@ -3,7 +3,9 @@
 One pure function for every row, drafted or not: what a row gets depends on its own token path only, so penalties count
 the accepted part of a block and a mask of min_tokens ends where it should (the faults of other engines here: a bias
 or penalty that reaches only the first row of a block). The order is fixed: logit bias, repetition penalty, presence
-and frequency penalties, min_tokens, temperature, top-k, top-p, min-p.
+and frequency penalties, min_tokens, top-k, top-p, min-p; the last two look at the law at the row's temperature.
+
+The work over a whole vocabulary is C++ (csrc/sample.hpp); reference.py says what it computes.
 """
 
 from __future__ import annotations
@@ -14,71 +16,77 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from foredraft import _native
 from foredraft.core import FloatArray, SamplingParams
 from foredraft.errors import ForedraftError, RequestError
 from foredraft.sampling.noise import Float64Array
 
-Scores = NDArray[np.floating]
-
-_FIRST_CANDIDATES = 128  # how many tokens top-p orders at first; most nuclei are smaller
+Scores = FloatArray  # a row's logits after `process`
 
 
 def process(
     logits: FloatArray, params: SamplingParams, prompt: Sequence[int], output: Sequence[int], eos_ids: Collection[int]
 ) -> Scores:
-    """The scores that the next token is chosen by, [vocabulary]; masked tokens are -inf.
+    """The scores that the next token is chosen by, float32 [vocabulary]; masked tokens are -inf.
 
-    At temperature 0 these are the logits after bias, penalties and min_tokens (the very same array if none is asked
-    for), to be taken by argmax. Else they are float64, divided by the temperature, with a maximum of 0; their softmax
-    is the target's law. `logits` is never changed.
+    These are the logits after bias, penalties, min_tokens and truncation (the very same array if none is asked for).
+    The target's law is the softmax of scores / temperature, at temperature 0 its argmax. `logits` is never changed.
 
     Args:
         logits: float32 [vocabulary], the model's own.
         prompt, output: the row's own path, up to and with its token; drafted tokens before it are part of `output`.
+            Not looked at unless `params.looks_back`.
         eos_ids: tokens that end a request, forbidden with the stop tokens while output is shorter than min_tokens.
 
     Raises:
         RequestError: a token id of the parameters is outside the vocabulary.
-        ForedraftError: a logit is NaN or +inf, or nothing is left to choose from.
+        ForedraftError: there is a truncation, and a logit is NaN or +inf, or nothing is left to choose from.
     """
-    adjusted = _adjust(logits, params, prompt, output, eos_ids)
-    if params.temperature == 0:
-        return adjusted
-    scores = _heat(adjusted, params.temperature)
-    if params.top_k == 0 and params.top_p == 1:
-        return _min_p(scores, params.min_p)
-    kept = _ordered(scores, params.top_k) if params.top_k else None
-    if params.top_p < 1:
-        kept = _nucleus(scores, kept, params.top_p)
-    assert kept is not None
-    truncated = np.full_like(scores, -np.inf)
-    truncated[kept] = scores[kept]
-    return _min_p(truncated, params.min_p)
+    scores = _adjust(logits, params, prompt, output, eos_ids)
+    is_truncated = params.top_k > 0 or params.top_p < 1 or params.min_p > 0
+    if params.temperature == 0 or not is_truncated:
+        return scores
+    truncated = np.empty_like(scores)
+    top_k = min(params.top_k, scores.size)
+    best = best_token(scores)
+    _native.truncate(scores, best, params.temperature, top_k, params.top_p, params.min_p, truncated)
+    return truncated
 
 
-def probabilities(scores: Scores) -> Float64Array:
-    """The softmax of scores, float64 [vocabulary]: the law that `process` describes at a temperature above 0."""
-    law = scores.astype(np.float64)
-    law -= law.max()
-    np.exp(law, out=law)
-    law /= law.sum()
+def best_token(scores: NDArray[np.floating]) -> int:
+    """The token with the largest score, lowest id on ties.
+
+    Raises:
+        ForedraftError: a score is NaN or +inf, or all are -inf.
+    """
+    token = int(scores.argmax())  # the first NaN, if there is any
+    best = float(scores[token])
+    if not math.isfinite(best):
+        reason = "no token is left to choose from" if best == -math.inf else f"the model produced a logit of {best}"
+        raise ForedraftError(f"{reason}; the model file is damaged or this is a bug, please report it")
+    return token
+
+
+def probabilities(scores: Scores, temperature: float) -> Float64Array:
+    """The softmax of scores / temperature, float64 [vocabulary]: the target's law at a temperature above 0.
+
+    Raises:
+        ForedraftError: a score is NaN or +inf, or all are -inf.
+    """
+    law = np.empty(scores.size)
+    _native.softmax(scores, best_token(scores), temperature, law)
     return law
 
 
 def log_probabilities(logits: FloatArray, chosen: int, count: int) -> tuple[float, list[tuple[int, float]]]:
     """Log probability of `chosen`, and the `count` most likely tokens with theirs, by the model's own distribution."""
-    wide = logits.astype(np.float64)
-    wide -= wide.max()
-    wide -= math.log(np.exp(wide).sum())
-    best = _ordered(wide, count).tolist() if count else []
-    return float(wide[chosen]), [(token, float(wide[token])) for token in best]
+    best = best_token(logits)
+    log_total = _native.log_sum_exp(logits, best)
 
+    def logprob(token: int) -> float:
+        return float(logits[token]) - float(logits[best]) - log_total
 
-def check_choosable(best: float) -> None:
-    """Raise unless the best of a row's logits or scores is a finite number: NaN and +inf show up as the maximum."""
-    if not math.isfinite(best):
-        reason = "no token is left to choose from" if best == -math.inf else f"the model produced a logit of {best}"
-        raise ForedraftError(f"{reason}; the model file is damaged or this is a bug, please report it")
+    return logprob(chosen), [(token, logprob(token)) for token in _native.highest(logits, count)]
 
 
 def _adjust(
@@ -113,52 +121,3 @@ def _checked(name: str, ids: Iterable[int], vocabulary: int) -> NDArray[np.int64
     if array.size and array.max() >= vocabulary:
         raise RequestError(f"{name} names token {array.max()}; this model's tokens are 0 to {vocabulary - 1}")
     return array
-
-
-def _heat(logits: FloatArray, temperature: float) -> Float64Array:
-    """(logits - maximum) / temperature. In float64 and with the maximum at 0, no temperature overflows upward."""
-    best = float(logits.max())
-    check_choosable(best)
-    scores = logits.astype(np.float64)
-    scores -= best
-    with np.errstate(over="ignore"):
-        scores /= temperature
-    return scores
-
-
-def _ordered(scores: Scores, count: int) -> NDArray[np.int64]:
-    """The ids of the `count` best tokens, by (score descending, id ascending)."""
-    count = min(count, scores.size)
-    least = np.partition(scores, scores.size - count)[scores.size - count]
-    ids = np.flatnonzero(scores >= least)  # ascending, and with all that tie for the last place
-    return ids[np.argsort(-scores[ids], kind="stable")[:count]]
-
-
-def _nucleus(scores: Float64Array, ordered: NDArray[np.int64] | None, top_p: float) -> NDArray[np.int64]:
-    """The shortest run of best tokens whose probabilities reach top_p, out of `ordered` or of all tokens.
-
-    Sums run over the ordered tokens one after the other, so they do not depend on how many were ordered at first.
-    """
-    if ordered is not None:
-        return ordered[: _run_length(scores[ordered], float(np.exp(scores[ordered]).sum()), top_p)]
-    total = float(np.exp(scores.astype(np.float32)).sum(dtype=np.float64))  # float32: a third of the time
-    count = _FIRST_CANDIDATES
-    while True:
-        ordered = _ordered(scores, count)
-        length = _run_length(scores[ordered], total, top_p)
-        if length <= ordered.size or ordered.size == scores.size:
-            return ordered[:length]
-        count *= 8
-
-
-def _run_length(ordered_scores: Float64Array, total: float, top_p: float) -> int:
-    """How many leading tokens reach top_p of the total; one more than there are if they do not."""
-    sums = np.cumsum(np.exp(ordered_scores))
-    return int(np.searchsorted(sums, top_p * total)) + 1
-
-
-def _min_p(scores: Float64Array, min_p: float) -> Float64Array:
-    """Mask tokens less likely than min_p times the most likely one, whose score is 0. Mutates and returns scores."""
-    if min_p > 0:
-        scores[scores < math.log(min_p)] = -np.inf
-    return scores

@@ -19,7 +19,7 @@ _SAMPLING_RULES: dict[str, SamplingRule] = {"rejection": rejection, "block": blo
 
 
 def verify(
-    rule: str, draft: Draft, target_scores: Callable[[int], Scores], is_greedy: bool, noise: BlockNoise
+    rule: str, draft: Draft, target_scores: Callable[[int], Scores], temperature: float, noise: BlockNoise
 ) -> Verdict:
     """Apply an acceptance rule by name to the target's processed scores.
 
@@ -36,11 +36,11 @@ def verify(
     """
     if rule not in RULES:
         raise ConfigError(f"rule is {rule!r}; allowed is {', '.join(RULES)}")
-    if is_greedy or rule == "exact":
+    if temperature == 0 or rule == "exact":
         return exact(
-            draft, lambda row: choose(target_scores(row), is_greedy, noise.key, noise.start + _depth(draft, row))
+            draft, lambda row: choose(target_scores(row), temperature, noise.key, noise.start + _depth(draft, row))
         )
-    return _SAMPLING_RULES[rule](draft, lambda row: probabilities(target_scores(row)), noise)
+    return _SAMPLING_RULES[rule](draft, lambda row: probabilities(target_scores(row), temperature), noise)
 
 
 def _depth(draft: Draft, row: int) -> int:
