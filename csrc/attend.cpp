@@ -98,7 +98,8 @@ void write_rows(Session& session, float* q, float* k, const float* v, const Atte
 }  // namespace
 
 size_t attend_workspace(const AttendShape& shape, int num_rows, int num_heads) {
-  const size_t dim = (shape.head_dim + 15) / 16 * 16, page = (shape.page_size + 15) / 16 * 16;
+  auto padded = [](int n) { return static_cast<size_t>(n + attend_padding - 1) / attend_padding * attend_padding; };
+  const size_t dim = padded(shape.head_dim), page = padded(shape.page_size);
   return attend_tile * page + page * dim + static_cast<size_t>(num_rows) * num_heads * (dim + 16);
 }
 

@@ -24,6 +24,7 @@ enum class Activation : uint8_t { silu, gelu };
 
 constexpr int tile_outputs = 16;         // outputs of a row block, the unit of packing and of work
 constexpr int max_row_batch = 64;        // most rows of a `multiply` call
+constexpr int attend_padding = 32;      // of head_dim and page sizes, to whole vectors
 constexpr int attend_tile = 6;            // queries (rows x heads) that share a load of keys or values
 constexpr int attend_max_queries = 128;  // most rows x heads of an `attend` call
 

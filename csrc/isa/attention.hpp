@@ -19,6 +19,8 @@ template <class V>
 struct Attention {
   using F = typename V::F;
   static constexpr int width = V::width;
+  static constexpr int N = 2;  // vectors for each query, so that a few queries hide the latency of their sums
+  static constexpr int lanes = N * width;
 
   // One query head of one row, and its running softmax.
   struct Query {
@@ -34,7 +36,7 @@ struct Attention {
     int key_stride, value_stride;
   };
 
-  static int padded(int n) { return (n + 15) / 16 * 16; }
+  static int padded(int n) { return (n + attend_padding - 1) / attend_padding * attend_padding; }
 
   static void attend(const AttendItem& item) {
     const AttendShape& shape = *item.shape;
@@ -96,7 +98,7 @@ struct Attention {
     const AttendShape& shape = *item.shape;
     const int page_size = shape.page_size, dim = shape.head_dim, begin = chunk * page_size;
     const bool is_linear = row.linear >= begin + page_size || row.linear >= row.length;
-    if (is_linear && page_size % 16 == 0 && dim % 16 == 0) {
+    if (is_linear && page_size % lanes == 0 && dim % lanes == 0) {
       const size_t at = page_offset(item, item.pages[chunk]);
       return {item.keys + at, item.values + at, page_size, dim};
     }
@@ -129,11 +131,10 @@ struct Attention {
 
   template <int Q>
   static void step_tile(const Chunk& chunk, int dim, int low, int high, Query* queries, float* scores) {
-    constexpr int N = 16 / width;
     const float *q[Q], *weights[Q];
     F factors[Q];
     for (int i = 0; i < Q; i++) q[i] = queries[i].q;
-    for (int n = 0; n < chunk.key_stride; n += 16) {
+    for (int n = 0; n < chunk.key_stride; n += lanes) {
       F sums[Q][N];
       for (int i = 0; i < Q; i++)
         for (int v = 0; v < N; v++) sums[i][v] = V::broadcast(0);
@@ -145,7 +146,7 @@ struct Attention {
       weights[i] = scores + i * chunk.key_stride;
       factors[i] = V::broadcast(soften(queries[i], scores + i * chunk.key_stride, chunk.key_stride, low, high));
     }
-    for (int n = 0; n < chunk.value_stride; n += 16) {
+    for (int n = 0; n < chunk.value_stride; n += lanes) {
       F sums[Q][N];
       for (int i = 0; i < Q; i++)
         for (int v = 0; v < N; v++) sums[i][v] = V::load(queries[i].sums + n + v * width) * factors[i];
