@@ -114,12 +114,13 @@ def test_every_moment_belongs_to_a_phase():
     ticks = count()
     recorder = StepRecorder(clock=lambda: float(next(ticks)))
     recorder.scheduled([])
-    for phase in ("propose", "forward", "decide", "observe", "decide", "observe", "decide"):
+    recorder.proposed([])
+    for phase in ("forward", "decide", "observe", "decide", "observe", "decide"):
         recorder.lap(phase)
     record = recorder.finish(7)
     assert dict(record.phase_seconds) == {"schedule": 1, "propose": 1, "forward": 1, "decide": 3, "observe": 2}
     assert (record.step, record.seconds) == (7, 8)
-    assert tuple(record.phase_seconds) == PHASES
+    assert record.phase_seconds.keys() == PHASES.keys()
 
 
 def test_the_engine_times_all_phases():

@@ -71,7 +71,7 @@ class Engine:
             return []
         recorder.scheduled(slices)
         drafts = self._propose([s for s in slices if s.draft_budget])
-        recorder.lap("propose")
+        recorder.proposed(drafts.values())
         logits = self._forward(slices, drafts)
         recorder.lap("forward")
         chunks: list[Chunk] = []

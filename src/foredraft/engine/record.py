@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from foredraft.core import Draft
 from foredraft.engine.scheduler import Slice
 
-# In this order, again and again: what a step does between them counts for the phase that ends next.
-PHASES = ("schedule", "propose", "forward", "decide", "observe")
+# The phases of a step, between whose ends its whole time is shared out.
+PHASES = {
+    "schedule": "choosing who takes part, preempting and admitting",
+    "propose": "the proposers' drafts",
+    "forward": "the target's pass",
+    "decide": "sampling, verification, stops, text and the KV cache",
+    "observe": "telling the proposers what became of their drafts",
+}
 
 # Why a sequence decided a token without a draft.
 NO_DRAFT_REASONS = {
@@ -45,13 +52,10 @@ class StepRecord:
     num_sequences: int
     num_prompt_rows: int
     num_decode_rows: int
+    num_draft_rows: int
     drafts: tuple[DraftOutcome, ...]
     undrafted: Mapping[int, str]
     phase_seconds: Mapping[str, float]
-
-    @property
-    def num_draft_rows(self) -> int:
-        return sum(draft.num_tokens for draft in self.drafts)
 
     @property
     def num_rows(self) -> int:
@@ -68,7 +72,7 @@ class StepRecorder:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock, self._last = clock, clock()
         self._seconds = dict.fromkeys(PHASES, 0.0)
-        self._num_sequences = self._num_prompt_rows = self._num_decode_rows = 0
+        self._num_sequences = self._num_prompt_rows = self._num_decode_rows = self._num_draft_rows = 0
         self._drafts: list[DraftOutcome] = []
         self._undrafted: dict[int, str] = {}
 
@@ -83,6 +87,10 @@ class StepRecorder:
         self._num_decode_rows = sum(part.num_tokens == 1 and part.sequence.is_prefilled for part in slices)
         self._num_prompt_rows = sum(part.num_tokens for part in slices) - self._num_decode_rows
         self.lap("schedule")
+
+    def proposed(self, drafts: Iterable[Draft]) -> None:
+        self._num_draft_rows = sum(len(draft.tokens) for draft in drafts)
+        self.lap("propose")
 
     def draft(self, outcome: DraftOutcome) -> None:
         self._drafts.append(outcome)
@@ -108,6 +116,7 @@ class StepRecorder:
             num_sequences=self._num_sequences,
             num_prompt_rows=self._num_prompt_rows,
             num_decode_rows=self._num_decode_rows,
+            num_draft_rows=self._num_draft_rows,
             drafts=tuple(self._drafts),
             undrafted=self._undrafted,
             phase_seconds=self._seconds,
