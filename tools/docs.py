@@ -103,7 +103,7 @@ def metric_section(metric: Metric) -> Iterator[str]:
     if metric.values:
         yield "".join(f"- `{value}`: {meaning}\n" for value, meaning in metric.values.items())
     for question, query in metric.queries.items():
-        lines = query.replace(" / ", "\n/ ")
+        lines = query.replace(" / ", "\n/ ").replace(" + sum", "\n  + sum")
         yield f"{question[0].upper()}{question[1:]}:\n\n```promql\n{lines}\n```\n"
 
 

@@ -157,7 +157,7 @@ DRAFTS = Metric(
 )
 DRAFT_TOKENS = Metric(
     "foredraft_spec_decode_num_draft_tokens_total",
-    "Tokens of those drafts.",
+    "Tokens of the drafts that were verified.",
     _DRAFT,
     {"mean length of a draft": _of_drafts("num_draft_tokens", "num_drafts")},
 )
@@ -219,7 +219,7 @@ STEP_SECONDS = Metric(
 )
 STEP_ROWS = Metric(
     "foredraft_engine_rows_total",
-    "Rows of those passes, by kind: what they cost goes by their number.",
+    "Rows of the target's passes, by kind; what a pass costs goes by its rows.",
     ("kind",),
     {"mean rows of a step, by kind": _of_steps("engine_rows_total", "kind")},
     ROW_KINDS,
