@@ -6,24 +6,15 @@ import re
 import threading
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families as parse
 
 from fakes import BrokenProposer, new_engine, new_sequence, proposers
 from foredraft.core import SamplingParams, Speculation, SpeculationStats
 from foredraft.engine.record import NO_DRAFT_REASONS, PHASES
 from foredraft.server.counting import Metrics
 from foredraft.server.metrics import OUTCOMES, ROW_KINDS
+from prometheus_page import series
 
 ROUTES = {"chat": "interactive", "enrich": "batch"}
-
-
-def series(metrics: Metrics) -> dict[tuple[str, ...], float]:
-    """(name without prefix, label values in order of label name): value."""
-    return {
-        (sample.name.removeprefix("foredraft_"), *(sample.labels[name] for name in sorted(sample.labels))): sample.value
-        for family in parse(metrics.render().decode())
-        for sample in family.samples
-    }
 
 
 def test_a_run_is_counted_as_the_requests_count_themselves():
@@ -82,7 +73,8 @@ def test_a_failing_proposer_shows_as_the_reason():
 
 def test_latencies_are_per_token():
     metrics = Metrics({"chat": "interactive"}, [])
-    metrics.first_token("chat", 0.3, num_prompt_tokens=40, num_cached_tokens=32)
+    metrics.first_token("chat", 0.3)
+    metrics.prompt("chat", 40, 32)
     metrics.tokens("chat", 3, None)
     metrics.tokens("chat", 4, 0.040)
     found = series(metrics)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from foredraft.core import Context, Draft, FloatArray, Verdict
-from foredraft.engine.record import DraftOutcome, StepRecord, StepRecorder
+from foredraft.engine.record import StepRecord, StepRecorder
 from foredraft.engine.scheduler import Scheduler, Slice
 from foredraft.engine.sequence import Chunk, Sequence, TokenLogprobs
 from foredraft.kv.batch import BatchBuilder
@@ -193,9 +193,7 @@ class Engine:
         if draft.tokens:
             num_accepted, is_rejected = min(len(emitted), len(verdict.path)), emitted[-1][1] == "corrected"
             stats.record(draft.proposer, len(draft.tokens), num_accepted, is_rejected)
-            self._recorder.draft(
-                DraftOutcome(sequence.context.id, draft.proposer, len(draft.tokens), num_accepted, is_rejected)
-            )
+            self._recorder.draft(sequence.context.id, draft, num_accepted, is_rejected)
         rows = [0, *(i + 1 for i in verdict.path)]
         return [
             Chunk(

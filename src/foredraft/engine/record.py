@@ -92,8 +92,8 @@ class StepRecorder:
         self._num_draft_rows = sum(len(draft.tokens) for draft in drafts)
         self.lap("propose")
 
-    def draft(self, outcome: DraftOutcome) -> None:
-        self._drafts.append(outcome)
+    def draft(self, context_id: int, draft: Draft, num_accepted: int, is_rejected: bool) -> None:
+        self._drafts.append(DraftOutcome(context_id, draft.proposer, len(draft.tokens), num_accepted, is_rejected))
 
     def no_draft(self, part: Slice, broken: Collection[tuple[int, str]]) -> None:
         """Note why a slice that decides a token has no draft; `broken` holds (context id, proposer) that failed."""

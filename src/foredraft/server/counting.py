@@ -46,12 +46,15 @@ class Metrics:
             raise KeyError(outcome)
         self._of(metrics.REQUESTS, *self._routes[route], outcome).inc()
 
-    def first_token(self, route: str, seconds: float, num_prompt_tokens: int, num_cached_tokens: int) -> None:
+    def first_token(self, route: str, seconds: float) -> None:
         """The first token of a request's answer is there, `seconds` after the request was."""
+        self._of(metrics.TIME_TO_FIRST_TOKEN, *self._routes[route]).observe(seconds)
+
+    def prompt(self, route: str, num_tokens: int, num_cached: int) -> None:
+        """A prompt has been read, some of it out of the prefix cache. Once, however many choices continue it."""
         labels = self._routes[route]
-        self._of(metrics.TIME_TO_FIRST_TOKEN, *labels).observe(seconds)
-        self._of(metrics.PROMPT_TOKENS, *labels).inc(num_prompt_tokens)
-        self._of(metrics.CACHED_TOKENS, *labels).inc(num_cached_tokens)
+        self._of(metrics.PROMPT_TOKENS, *labels).inc(num_tokens)
+        self._of(metrics.CACHED_TOKENS, *labels).inc(num_cached)
 
     def tokens(self, route: str, num_tokens: int, seconds: float | None) -> None:
         """A step decided tokens of one choice, `seconds` after the step before it; None for the choice's first step."""

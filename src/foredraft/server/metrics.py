@@ -120,7 +120,7 @@ INTER_TOKEN_LATENCY = Metric(
 )
 PROMPT_TOKENS = Metric(
     "foredraft_prompt_tokens_total",
-    "Tokens of prompts, once for each request, cached or not.",
+    "Tokens of prompts that were read, out of the prefix cache or not; once, however many choices continue one.",
     _ROUTE,
     {"prompt tokens per second": _per_second("prompt_tokens_total")},
 )
