@@ -2,19 +2,21 @@
 
 Each package owns the dataclass of its section; this module only loads, merges and prints them. A field made by
 `option` is a key: its annotation says which values it takes (bool, int, float, str, Path, tuple[T, ...], or one of
-these and None), its default what it is when nobody sets it. Other fields are not for files. Where a section checks more
-in `__post_init__`, its ConfigErrors are passed on with the names of file and section.
+these and None), its default what it is when nobody sets it. Other fields are not for files, and inherited ones belong
+to the section of the class they come from. Where a section checks more in `__post_init__`, its ConfigErrors are passed
+on with the names of file and section.
 """
 
 from __future__ import annotations
 
 import difflib
+import inspect
 import json
 import math
 import textwrap
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -88,11 +90,11 @@ class Key:
 
 
 def keys(section: type[Any]) -> dict[str, Key]:
-    """The keys of a section's dataclass, by name."""
-    hints = get_type_hints(section)
+    """The keys that a section's dataclass adds itself, by name."""
+    hints, own = get_type_hints(section), inspect.get_annotations(section)
     found = {}
     for each in fields(section):
-        if "help" not in each.metadata:
+        if each.name not in own or "help" not in each.metadata:
             continue
         without_none = [t for t in get_args(hints[each.name]) if t is not type(None)]
         type_ = without_none[0] if type(None) in get_args(hints[each.name]) else hints[each.name]
@@ -106,7 +108,7 @@ def check(section: Any) -> None:
     Raises:
         ConfigError: a value is not allowed.
     """
-    for key in keys(type(section)).values():
+    for key in (key for cls in type(section).__mro__ if is_dataclass(cls) for key in keys(cls).values()):
         value = getattr(section, key.name)
         if value is not None or key.default is not None:
             key.take(value)

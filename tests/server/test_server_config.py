@@ -8,6 +8,7 @@ from foredraft.config import keys, load
 from foredraft.core import Speculation
 from foredraft.errors import ConfigError
 from foredraft.server.config import SECTIONS, Limits, ServerConfig, assembled
+from foredraft.server.logs import LogConfig
 
 
 def test_without_a_file_it_is_the_defaults():
@@ -16,10 +17,13 @@ def test_without_a_file_it_is_the_defaults():
 
 def test_the_app_gets_all_sections_that_concern_it(tmp_path):
     path = tmp_path / "foredraft.toml"
-    path.write_text("[server]\nport = 1\n[limits]\nmax_queue = 2\nmax_body_kib = 3\n[speculation]\nk = 4\n")
+    path.write_text(
+        "[server]\nport = 1\n[limits]\nmax_queue = 2\nmax_body_bytes = 3000\n[speculation]\nk = 5\n[logs]\nprompts = true\n"
+    )
     config = assembled(load(SECTIONS, path))
-    assert (config.port, config.limits, config.speculation) == (1, Limits(2, max_body_kib=3), Speculation(k=4))
-    assert config.limits.max_body_bytes == 3 * 1024
+    assert config == ServerConfig(
+        port=1, max_queue=2, max_body_bytes=3000, speculation=Speculation(k=5), logs=LogConfig(prompts=True)
+    )
 
 
 def test_keys_are_not_for_files(tmp_path):
@@ -38,8 +42,16 @@ def test_what_is_not_there_yet_is_refused(name, tmp_path):
         load(SECTIONS, path)
 
 
+def test_limits_of_a_server_are_checked_too():
+    with pytest.raises(ConfigError, match="max_queue is -1; allowed is a whole number, 0 to 100000"):
+        ServerConfig(max_queue=-1)
+
+
 @pytest.mark.parametrize("section", SECTIONS.values())
 def test_every_key_is_described(section):
     described = keys(section)
-    assert described.keys() == {field.name for field in fields(section)} - {"api_keys", "limits", "speculation"}
+    inherited = keys(Limits).keys() if section is ServerConfig else set()
+    assert (
+        described.keys() == {field.name for field in fields(section)} - {"api_keys", "speculation", "logs"} - inherited
+    )
     assert all(key.help.endswith(".") and key.allowed for key in described.values())

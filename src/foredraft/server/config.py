@@ -29,19 +29,15 @@ class Limits:
     max_tokens: int | None = option(
         None, "Most tokens that a request may ask for; not set: what the context holds.", minimum=1
     )
-    max_body_kib: int = option(2048, "Largest request, in KiB.", minimum=1, maximum=1 << 20)
+    max_body_bytes: int = option(2 << 20, "Largest request, in bytes.", minimum=1024, maximum=1 << 30)
 
     def __post_init__(self) -> None:
         check(self)
 
-    @property
-    def max_body_bytes(self) -> int:
-        return self.max_body_kib << 10
-
 
 @dataclass(frozen=True)
-class ServerConfig:
-    """Settings of one server: the section [server], and what the app needs of the others.
+class ServerConfig(Limits):
+    """Settings of one server: the section [server], its limits, and what the app needs of the other sections.
 
     api_keys: one of them has to come with every request; none means that everybody who reaches the address is let in.
     speculation: what a request gets that does not say.
@@ -57,11 +53,8 @@ class ServerConfig:
     )
     grace_s: float = option(10.0, "Seconds to finish in when the server is told to stop.", minimum=0, maximum=3600)
     api_keys: tuple[str, ...] = field(default=(), repr=False)
-    limits: Limits = Limits()
     speculation: Speculation = Speculation()  # noqa: RUF009 (frozen)
-
-    def __post_init__(self) -> None:
-        check(self)
+    logs: LogConfig = LogConfig()
 
 
 SECTIONS = {
@@ -75,5 +68,6 @@ SECTIONS = {
 
 def assembled(config: Mapping[str, Any]) -> ServerConfig:
     """The server's settings out of what `foredraft.config.load` made of all SECTIONS."""
-    server: ServerConfig = replace(config["server"], limits=config["limits"], speculation=config["speculation"])
+    others = {name: config[name] for name in ("speculation", "logs")}
+    server: ServerConfig = replace(config["server"], **vars(config["limits"]), **others)
     return server
