@@ -54,7 +54,7 @@ class ServerConfig(Limits):
     grace_s: float = option(10.0, "Seconds to finish in when the server is told to stop.", minimum=0, maximum=3600)
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     speculation: Speculation = Speculation()  # noqa: RUF009 (frozen)
-    logs: LogConfig = LogConfig()
+    logs: LogConfig = LogConfig()  # noqa: RUF009 (frozen)
 
 
 SECTIONS = {
