@@ -69,6 +69,14 @@ def test_records_add_up_to_what_was_run(load, num_pages, max_rows):
         assert totals[key, "rejected"] == stats.num_ended_by_rejection
 
 
+def test_a_step_without_anything_to_do_leaves_no_record():
+    engine = new_engine()
+    records(engine, [new_sequence([1], SamplingParams(max_tokens=1))])
+    assert engine.last_record is not None
+    engine.step()
+    assert engine.last_record is None
+
+
 def test_prompts_are_told_from_decoding():
     rows = [
         (record.num_prompt_rows, record.num_decode_rows, record.num_draft_rows)

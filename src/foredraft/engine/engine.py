@@ -44,7 +44,7 @@ class Engine:
         self._broken: set[tuple[int, str]] = set()  # (context, proposer): a proposer that raised drafts no more for it
         self.scheduler = Scheduler(kv, max_sequences, max_rows)
         self.num_steps = 0
-        self.last_record: StepRecord | None = None
+        self.last_record: StepRecord | None = None  # of the last step; None if there was nothing to do
         self._recorder = StepRecorder()  # of the step that runs
 
     @property
@@ -68,6 +68,7 @@ class Engine:
         for sequence in preempted:
             self._release(sequence)
         if not slices:
+            self.last_record = None
             return []
         recorder.scheduled(slices)
         drafts = self._propose([s for s in slices if s.draft_budget])

@@ -21,6 +21,11 @@ CLIENT_GONE = 499  # what is logged where no status was sent, as nginx does
 _OUTCOMES = {408: "deadline", 429: "queue_full", 503: "shutdown", CLIENT_GONE: "disconnected"}
 
 
+def outcome_of(status: int) -> str:
+    """How a request ended that was answered with an error."""
+    return _OUTCOMES.get(status, "invalid" if status < 500 else "error")
+
+
 class Watch:
     """One request. Used by the event loop's thread alone.
 
@@ -81,7 +86,7 @@ class Watch:
 
     def _outcome(self, status: int) -> str:
         if status >= 400:
-            return _OUTCOMES.get(status, "invalid" if status < 500 else "error")
+            return outcome_of(status)
         reasons = {sequence.finish_reason for sequence in self._sequences.values()}
         if not reasons <= {"stop", "length"}:
             return "disconnected"  # a stream that nobody read to its end
