@@ -54,7 +54,7 @@ class Key:
     def allowed(self) -> str:
         """What may be given, in words."""
         is_list = get_origin(self.type) is tuple
-        words = " or ".join(self.choices) if self.choices else WORDS[get_args(self.type)[0] if is_list else self.type]
+        words = ", ".join(self.choices) if self.choices else WORDS[get_args(self.type)[0] if is_list else self.type]
         if self.minimum is not None:
             words += f", {self.minimum} " + ("or more" if self.maximum is None else f"to {self.maximum}")
         return f"a list, each {words}" if is_list else words

@@ -115,6 +115,14 @@ def test_uvicorn_leaves_the_log_alone():
     assert json.loads(stream.getvalue())["logger"] == "uvicorn.error"
 
 
+def test_what_uvicorn_did_before_does_not_matter():
+    logger = logging.getLogger("uvicorn.error")
+    logger.setLevel(logging.ERROR)
+    logger.propagate = False
+    logger.handlers = [logging.NullHandler()]
+    assert "hello" in written(LogConfig(), ("uvicorn.error", logging.INFO, "hello"))
+
+
 def test_configuring_again_replaces_the_log():
     first = io.StringIO()
     configure(LogConfig(), first)

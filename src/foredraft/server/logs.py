@@ -79,9 +79,9 @@ def configure(config: LogConfig, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
-        logging.getLogger(name).handlers = []
-        logging.getLogger(name).propagate = True
+    for logger in map(logging.getLogger, ("uvicorn", "uvicorn.error", "uvicorn.access")):
+        logger.handlers, logger.propagate = [], True
+        logger.setLevel(logging.NOTSET)
     for name in ("foredraft", "uvicorn"):
         logging.getLogger(name).setLevel(config.level.upper())
 
