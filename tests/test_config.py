@@ -22,6 +22,7 @@ class Web:
     verbose: bool = option(False, "Say more.")
     key_file: Path | None = option(None, "Where the API keys are.")
     origins: tuple[str, ...] = option((), "Who may call from a browser.")
+    offset: int = option(0, "How far to move.", maximum=10)
     weights: tuple[int, ...] = option((1, 2), "Numbers.", minimum=0, maximum=9)
     color: str = option("red", "A color.", choices=("red", "green"))
 
@@ -86,6 +87,7 @@ def test_values_have_the_types_of_their_fields(tmp_path):
         ('[web]\norigins = "a"\n', '[web] origins is "a"; allowed is a list, each text'),
         ("[web]\norigins = [1]\n", "[web] origins is [1]; allowed is a list, each text"),
         ("[web]\nweights = [10]\n", "[web] weights is [10]; allowed is a list, each a whole number, 0 to 9"),
+        ("[web]\noffset = 11\n", "[web] offset is 11; allowed is a whole number, up to 10"),
         ('[web]\ncolor = "blue"\n', '[web] color is "blue"; allowed is red, green'),
         ("[web]\nport = 1979-05-27\n", '[web] port is "1979-05-27"; allowed is a whole number, 0 to 65535'),
         ("[[web]]\nport = 1\n", "key web is outside of any section"),

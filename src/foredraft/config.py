@@ -57,6 +57,8 @@ class Key:
         words = ", ".join(self.choices) if self.choices else WORDS[get_args(self.type)[0] if is_list else self.type]
         if self.minimum is not None:
             words += f", {self.minimum} " + ("or more" if self.maximum is None else f"to {self.maximum}")
+        elif self.maximum is not None:
+            words += f", up to {self.maximum}"
         return f"a list, each {words}" if is_list else words
 
     def take(self, value: object) -> Any:

@@ -61,10 +61,6 @@ class StepRecord:
     def num_rows(self) -> int:
         return self.num_prompt_rows + self.num_decode_rows + self.num_draft_rows
 
-    @property
-    def seconds(self) -> float:
-        return sum(self.phase_seconds.values())
-
 
 class StepRecorder:
     """Collects the record of a step while it runs. Starts its clock when it is made."""
