@@ -1,10 +1,12 @@
-"""Write the generated documentation: docs/cli.md, and the list of modules in docs/architecture.md.
+"""Write the generated documentation: cli.md, config.md and metrics.md in docs/, and the list of modules in
+docs/architecture.md.
 
 With --check, only say what is out of date.
 """
 
 import ast
 import inspect
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +14,13 @@ from pathlib import Path
 import click
 
 from foredraft.cli.main import cli
+from foredraft.config import keys
+from foredraft.server.config import SECTIONS
+from foredraft.server.metrics import METRICS, Metric
 
 ROOT = Path(__file__).parent.parent
-CLI_PAGE = ROOT / "docs" / "cli.md"
-ARCHITECTURE = ROOT / "docs" / "architecture.md"
+DOCS = ROOT / "docs"
+ARCHITECTURE = DOCS / "architecture.md"
 BEGIN, END = "<!-- modules, written by `make docs` from the modules themselves -->", "<!-- end of modules -->"
 CLI_HEAD = """# Command line
 
@@ -23,6 +28,25 @@ CLI_HEAD = """# Command line
 
 Exit status: 0 when all went well, 1 when a check found a difference, 2 for an error (one sentence on standard error
 says what to do), 130 after Ctrl-C.
+"""
+CONFIG_HEAD = """# Configuration file
+
+<!-- Written by `make docs` from the dataclasses of the sections (SECTIONS in server/config.py); change those, not this
+page. -->
+
+A file in [TOML](https://toml.io): sections, and keys with values. What is given on the command line wins over the file,
+and the file over the defaults below. An unknown section or key, a value of the wrong type and one outside its range are
+errors that say what is allowed. `examples/foredraft.toml` is one to begin with.
+"""
+METRICS_HEAD = """# Metrics
+
+<!-- Written by `make docs` from server/metrics.py; change that, not this page. -->
+
+What `/metrics` tells Prometheus. Counters, no ratios: rates and shares over any window follow in PromQL, below each
+metric. The labels `pool`, `route` and `proposer` have values from the configuration only. Names that vLLM has too (with
+its own prefix) mean the same here; so mean acceptance length counts the bonus token. Alpha is the chance that a drafted
+token is accepted given that all before it were: it says whether drafting pays, while the acceptance rate falls with k
+even where alpha does not.
 """
 
 
@@ -61,6 +85,32 @@ def cli_page() -> str:
     return "\n".join([CLI_HEAD, *sections])
 
 
+def config_page() -> str:
+    lines = [CONFIG_HEAD]
+    for name, section in SECTIONS.items():
+        lines += [f"## [{name}]", "", "| key | meaning | allowed | default |", "|---|---|---|---|"]
+        for key in keys(section).values():
+            value = list(key.default) if isinstance(key.default, tuple) else key.default
+            shown = "not set" if value is None else f"`{json.dumps(value)}`"
+            lines += [f"| `{key.name}` | {key.help} | {key.allowed} | {shown} |"]
+        lines += [""]
+    return "\n".join(lines)
+
+
+def metric_section(metric: Metric) -> Iterator[str]:
+    labels = f" by {', '.join(f'`{label}`' for label in metric.labels)}" if metric.labels else ""
+    yield f"## {metric.name}\n\n{metric.kind.capitalize()}{labels}. {metric.help}\n"
+    if metric.values:
+        yield "".join(f"- `{value}`: {meaning}\n" for value, meaning in metric.values.items())
+    for question, query in metric.queries.items():
+        lines = query.replace(" / ", "\n/ ").replace(" + sum", "\n  + sum")
+        yield f"{question[0].upper()}{question[1:]}:\n\n```promql\n{lines}\n```\n"
+
+
+def metrics_page() -> str:
+    return "\n".join([METRICS_HEAD, *(text for metric in METRICS for text in metric_section(metric))])
+
+
 def first_paragraph(path: Path) -> str:
     """What a source file says about itself: the start of its docstring, or of the comment it begins with."""
     text = path.read_text()
@@ -87,7 +137,13 @@ def architecture_page() -> str:
 
 def main() -> None:
     stale = []
-    for path, text in ((CLI_PAGE, cli_page()), (ARCHITECTURE, architecture_page())):
+    pages = {
+        DOCS / "cli.md": cli_page(),
+        DOCS / "config.md": config_page(),
+        DOCS / "metrics.md": metrics_page(),
+        ARCHITECTURE: architecture_page(),
+    }
+    for path, text in pages.items():
         if path.exists() and path.read_text() == text:
             continue
         if "--check" in sys.argv[1:]:

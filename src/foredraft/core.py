@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foredraft.config import check, option
 from foredraft.errors import ConfigError
 
 FloatArray = NDArray[np.float32]
@@ -95,15 +96,19 @@ class Speculation:
     `proposers` are tried in order; the first that has a draft for this step is used. `k` bounds the drafted tokens.
     """
 
-    mode: str = "auto"
-    k: int = 4
-    proposers: tuple[str, ...] = ()
-    rule: str = "exact"
+    mode: str = option("auto", "Whether to draft. auto means on.", choices=SPECULATION_MODES)
+    k: int = option(4, "Most tokens to draft in one step.", minimum=0, maximum=64)
+    proposers: tuple[str, ...] = option(
+        (), "Who drafts, in the order of asking; none means lookup, then draft_model where a draft is given."
+    )
+    rule: str = option(
+        "exact",
+        "How drafts are accepted. exact: the same bytes as without drafts; the others: the same distribution.",
+        choices=RULES,
+    )
 
     def __post_init__(self) -> None:
-        _require(self.mode in SPECULATION_MODES, "speculation", self.mode, ", ".join(SPECULATION_MODES))
-        _require(0 <= self.k <= 64, "k", self.k, "0 to 64")
-        _require(self.rule in RULES, "rule", self.rule, ", ".join(RULES))
+        check(self)
 
 
 @dataclass

@@ -72,7 +72,7 @@ def test_own_prompts(cli, fake, model, tmp_path):
         ("--arms off,off", "give each only once"),
         ("--arms on::3", "names no proposer"),
         ("--arms on:lookup:x", "arm 'on:lookup:x' is not understood"),
-        ("--arms on:lookup:99", "k is 99; allowed is 0 to 64"),
+        ("--arms on:lookup:99", "k is 99; allowed is a whole number, 0 to 64"),
         ("--workload poems", "unknown workload 'poems'; known are edit, quote, chat, write, ideas"),
         ("--prompts /nowhere", "/nowhere cannot be read"),
         ("--workload edit --prompts x", "give one of them"),

@@ -102,7 +102,7 @@ def test_a_fresh_seed_is_reported(cli, fake):
         ("--model m --prompt x --top-p 3", "top_p is 3.0; allowed is above 0"),
         ("--model m --prompt x --temperature nan", "temperature is nan"),
         ("--model m --prompt x --max-tokens 0", "max_tokens is 0"),
-        ("--model m --prompt x --k 65", "k is 65; allowed is 0 to 64"),
+        ("--model m --prompt x --k 65", "k is 65; allowed is a whole number, 0 to 64"),
         ("--model m --prompt x --rule best", "'best' is not one of 'exact', 'rejection', 'block'"),
         ("--model m --prompt x --speculation maybe", "'maybe' is not one of"),
         ("--model m --prompt x --logit-bias 5", "give a token id and a number"),

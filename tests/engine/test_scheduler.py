@@ -59,6 +59,7 @@ def test_everybody_is_served_in_order_and_no_page_is_lost(load, num_pages, max_s
         assert scheduler.num_preemptions > num_preemptions or all(one.context.id in decided for one in decoding)
         assert len(scheduler.running) <= max_sequences
         assert sum(pages_by_owner(engine)) == num_pages
+        assert scheduler.kv_use == 1 - pages_by_owner(engine)[0] / num_pages
         if engine.last_record:
             rows = engine.last_record.num_rows - engine.last_record.num_draft_rows
             assert rows <= max(max_rows, len(decoding) + 1)

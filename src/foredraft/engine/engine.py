@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from foredraft.core import Context, Draft, FloatArray, Verdict
+from foredraft.engine.record import StepRecord, StepRecorder
 from foredraft.engine.scheduler import Scheduler, Slice
 from foredraft.engine.sequence import Chunk, Sequence, TokenLogprobs
 from foredraft.kv.batch import BatchBuilder
@@ -24,16 +24,6 @@ from foredraft.verify import verify
 
 log = logging.getLogger("foredraft")
 NO_DRAFT = Draft.chain("", ())
-
-
-@dataclass(frozen=True)
-class StepRecord:
-    """What a step did: sequences that took part, rows of the target's pass, rows of it that were drafts."""
-
-    step: int
-    num_sequences: int
-    num_rows: int
-    num_draft_rows: int
 
 
 class Engine:
@@ -54,7 +44,8 @@ class Engine:
         self._broken: set[tuple[int, str]] = set()  # (context, proposer): a proposer that raised drafts no more for it
         self.scheduler = Scheduler(kv, max_sequences, max_rows)
         self.num_steps = 0
-        self.last_record: StepRecord | None = None
+        self.last_record: StepRecord | None = None  # of the last step; None if there was nothing to do
+        self._recorder = StepRecorder()  # of the step that runs
 
     @property
     def is_idle(self) -> bool:
@@ -72,13 +63,18 @@ class Engine:
 
     def step(self) -> list[Chunk]:
         """One pass of the target over all that is due; returns the tokens it decided, in order, per sequence."""
+        recorder = self._recorder = StepRecorder()
         slices, preempted = self.scheduler.schedule()
         for sequence in preempted:
             self._release(sequence)
         if not slices:
+            self.last_record = None
             return []
+        recorder.scheduled(slices)
         drafts = self._propose([s for s in slices if s.draft_budget])
-        logits, num_rows = self._forward(slices, drafts)
+        recorder.proposed(drafts.values())
+        logits = self._forward(slices, drafts)
+        recorder.lap("forward")
         chunks: list[Chunk] = []
         first = 0
         for part in slices:
@@ -89,8 +85,8 @@ class Engine:
                 first += len(rows)
             else:
                 self._commit(part.sequence, part.num_tokens)
-        num_draft_rows = sum(len(draft.tokens) for draft in drafts.values())
-        self.last_record = StepRecord(self.num_steps, len(slices), num_rows, num_draft_rows)
+        recorder.lap("decide")
+        self.last_record = recorder.finish(self.num_steps)
         self.num_steps += 1
         return chunks
 
@@ -123,7 +119,7 @@ class Engine:
             self._broken |= {(context.id, name) for context in contexts}
             return {}
 
-    def _forward(self, slices: list[Slice], drafts: Mapping[int, Draft]) -> tuple[FloatArray, int]:
+    def _forward(self, slices: list[Slice], drafts: Mapping[int, Draft]) -> FloatArray:
         builder = BatchBuilder()
         for part in slices:
             sequence, count = part.sequence, part.num_tokens
@@ -142,7 +138,7 @@ class Engine:
                     *(count + parent if parent >= 0 else count - 1 for parent in draft.parents),
                 ]
             builder.add(sequence.kv, [*tokens, *draft.tokens], wanted, parents)
-        return self._target.forward(builder.build(), self._kv), builder.num_rows
+        return self._target.forward(builder.build(), self._kv)
 
     def _decide(self, part: Slice, draft: Draft, logits: FloatArray) -> list[Chunk]:
         """Verify a draft, keep what is accepted and not past the end, and tell the proposer."""
@@ -159,7 +155,11 @@ class Engine:
         assert sequence.kv is not None
         self._kv.trim(sequence.kv, 0)  # pages that only held refused drafts
         if draft.tokens:
+            self._recorder.lap("decide")
             self._observe(draft, context, verdict)
+            self._recorder.lap("observe")
+        else:
+            self._recorder.no_draft(part, self._broken)
         if sequence.finish_reason:
             self.scheduler.finish(sequence)
             self._release(sequence)
@@ -191,8 +191,9 @@ class Engine:
         stats.num_steps += 1
         stats.num_tokens += len(emitted)
         if draft.tokens:
-            num_accepted = min(len(emitted), len(verdict.path))
-            stats.record(draft.proposer, len(draft.tokens), num_accepted, emitted[-1][1] == "corrected")
+            num_accepted, is_rejected = min(len(emitted), len(verdict.path)), emitted[-1][1] == "corrected"
+            stats.record(draft.proposer, len(draft.tokens), num_accepted, is_rejected)
+            self._recorder.draft(sequence.context.id, draft, num_accepted, is_rejected)
         rows = [0, *(i + 1 for i in verdict.path)]
         return [
             Chunk(

@@ -43,6 +43,11 @@ class Scheduler:
         self.num_preemptions = 0
         self._kv, self._max_sequences, self._max_rows = kv, max_sequences, max_rows
 
+    @property
+    def kv_use(self) -> float:
+        """Share of the KV cache's pages that sequences hold, 0 to 1; prefixes kept for later do not count."""
+        return 1 - self._kv.num_available_pages / self._kv.num_pages
+
     def schedule(self) -> tuple[list[Slice], list[Sequence]]:
         """The slices of the next step, and the sequences that were preempted to make room for them."""
         slices: list[Slice] = []

@@ -1,0 +1,199 @@
+"""Configuration from a TOML file and the command line into frozen dataclasses, strictly.
+
+Each package owns the dataclass of its section; this module only loads, merges and prints them. A field made by
+`option` is a key: its annotation says which values it takes (bool, int, float, str, Path, tuple[T, ...], or one of
+these and None), its default what it is when nobody sets it. Other fields are not for files, and inherited ones belong
+to the section of the class they come from. Where a section checks more in `__post_init__`, its ConfigErrors are passed
+on with the names of file and section.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import math
+import textwrap
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+from foredraft.errors import ConfigError
+
+WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path"}
+Sections = Mapping[str, type[Any]]  # by name; each a dataclass with a default for every field
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: Sequence[str] | None = None,
+) -> Any:
+    """A dataclass field with its description; numbers are kept within both ends of the range, texts to the choices."""
+    return field(default=default, metadata={"help": help, "minimum": minimum, "maximum": maximum, "choices": choices})
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of a section, as read off its dataclass field. `type` is without None, for which there is no TOML."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: Sequence[str] | None = None
+
+    @property
+    def allowed(self) -> str:
+        """What may be given, in words."""
+        is_list = get_origin(self.type) is tuple
+        words = ", ".join(self.choices) if self.choices else WORDS[get_args(self.type)[0] if is_list else self.type]
+        if self.minimum is not None:
+            words += f", {self.minimum} " + ("or more" if self.maximum is None else f"to {self.maximum}")
+        elif self.maximum is not None:
+            words += f", up to {self.maximum}"
+        return f"a list, each {words}" if is_list else words
+
+    def take(self, value: object) -> Any:
+        """The value as its type has it: a list becomes a tuple, text a Path, a whole number a float.
+
+        Raises:
+            ConfigError: it is not allowed; the message begins with the key and says what is.
+        """
+        try:
+            if get_origin(self.type) is not tuple:
+                return self._take(value, self.type)
+            if not isinstance(value, list | tuple):
+                raise ValueError
+            return tuple(self._take(item, get_args(self.type)[0]) for item in value)
+        except (ValueError, OverflowError):
+            raise ConfigError(f"{self.name} is {_shown(value)}; allowed is {self.allowed}") from None
+
+    def _take(self, value: Any, type_: Any) -> Any:
+        if type_ is bool and isinstance(value, bool):
+            return value
+        if type_ is str and isinstance(value, str) and (self.choices is None or value in self.choices):
+            return value
+        if type_ is Path and isinstance(value, str | Path) and str(value):
+            return Path(value)
+        if type_ in (int, float) and isinstance(value, int | type_) and not isinstance(value, bool):
+            low = -math.inf if self.minimum is None else self.minimum
+            high = math.inf if self.maximum is None else self.maximum
+            if low <= value <= high and abs(value) != math.inf:
+                return type_(value)
+        raise ValueError
+
+
+def keys(section: type[Any]) -> dict[str, Key]:
+    """The keys that a section's dataclass adds itself, by name."""
+    hints, own = get_type_hints(section), inspect.get_annotations(section)
+    found = {}
+    for each in fields(section):
+        if each.name not in own or "help" not in each.metadata:
+            continue
+        without_none = [t for t in get_args(hints[each.name]) if t is not type(None)]
+        type_ = without_none[0] if type(None) in get_args(hints[each.name]) else hints[each.name]
+        found[each.name] = Key(each.name, type_, each.default, **each.metadata)
+    return found
+
+
+def check(section: Any) -> None:
+    """For a section's `__post_init__`: hold every field to its annotation, range and choices, wherever it was made.
+
+    Raises:
+        ConfigError: a value is not allowed.
+    """
+    for key in (key for cls in type(section).__mro__ if is_dataclass(cls) for key in keys(cls).values()):
+        value = getattr(section, key.name)
+        if value is not None or key.default is not None:
+            key.take(value)
+
+
+def load(
+    sections: Sections, path: Path | None = None, overrides: Mapping[str, Mapping[str, object]] | None = None
+) -> dict[str, Any]:
+    """The effective configuration, an object for each section: defaults, then the file, then `overrides`.
+
+    overrides: by section and key, what was given on the command line (leave out what was not).
+
+    Raises:
+        ConfigError: the file cannot be read or is not TOML, a section or key is unknown, or a value is not allowed.
+    """
+    config = {name: section() for name, section in sections.items()}
+    if path is not None:
+        try:
+            config = _merge(config, _read(path))
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+    return _merge(config, overrides or {})
+
+
+def dump(config: Mapping[str, Any]) -> str:
+    """TOML that `load` reads back as equal objects, each key below its description."""
+    import tomli_w
+
+    lines: list[str] = []
+    for name, section in config.items():
+        lines += [f"[{name}]", ""]
+        for key in keys(type(section)).values():
+            lines += textwrap.wrap(key.help, 116, initial_indent="# ", subsequent_indent="# ")
+            value = getattr(section, key.name)
+            if value is None:
+                lines += [f"# {key.name} is not set"]
+            else:
+                lines += [tomli_w.dumps({key.name: str(value) if isinstance(value, Path) else value}).rstrip()]
+            lines += [""]
+    return "\n".join(lines)
+
+
+def _read(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_bytes().decode())
+    except OSError as error:
+        raise ConfigError(f"the file cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError("the file is not UTF-8 text; convert it first") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"the file is not TOML: {error}") from None
+
+
+def _merge(config: Mapping[str, Any], given: Mapping[str, object]) -> dict[str, Any]:
+    """The configuration with the given values in place of its own."""
+    merged = dict(config)
+    for name, values in given.items():
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"key {name} is outside of any section; {_home(name, config)}")
+        if name not in config:
+            raise ConfigError(f"unknown section [{name}]; {_nearest(name, config)}")
+        known = keys(type(config[name]))
+        for key in values:
+            if key not in known:
+                raise ConfigError(f"[{name}] unknown key {key}; {_home(key, config, known)}")
+        try:
+            merged[name] = replace(config[name], **{key: known[key].take(value) for key, value in values.items()})
+        except ConfigError as error:
+            raise ConfigError(f"[{name}] {error}") from None
+    return merged
+
+
+def _home(name: str, config: Mapping[str, Any], known: Iterable[str] = ()) -> str:
+    """Where an unplaced key belongs: into another section, or near a known key of its own."""
+    home = next((section for section, value in config.items() if name in (section, *keys(type(value)))), None)
+    return f"it belongs to [{home}]" if home else _nearest(name, known or config)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:77]}..."

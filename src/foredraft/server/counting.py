@@ -1,0 +1,124 @@
+"""Counts what happens in a server, for `/metrics`. Safe to use from several threads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import prometheus_client as prometheus
+from prometheus_client.metrics_core import Metric as Family
+
+from foredraft.engine.record import StepRecord
+from foredraft.server import metrics
+from foredraft.server.metrics import METRICS, Metric
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_KINDS: Mapping[str, Any] = {
+    "counter": prometheus.Counter,
+    "gauge": prometheus.Gauge,
+    "histogram": prometheus.Histogram,
+}
+
+
+class Metrics:
+    """The metrics of one app, in a registry of its own.
+
+    routes: name of each route to that of its pool. Those names and the proposers' are label values; they come from the
+    configuration, never from a request, so that nobody can make series. All series are there from the start, at 0,
+    except for positions in a draft, of which there are at most as many as the longest draft has tokens.
+
+    Methods raise KeyError for an outcome that is not known, and a route or proposer that was not named at the start.
+    """
+
+    def __init__(self, routes: Mapping[str, str], proposers: Sequence[str]) -> None:
+        self._registry = prometheus.CollectorRegistry()
+        self._families = {metric.name: self._register(metric) for metric in METRICS}
+        self._routes = {route: (pool, route) for route, pool in routes.items()}
+        self._drafting = {(r, p): (*labels, p) for r, labels in self._routes.items() for p in proposers}
+        for metric in METRICS:
+            for labels in self._first_labels(metric):
+                self._of(metric, *labels)
+
+    def request_ended(self, route: str, outcome: str) -> None:
+        """A request is over, with one of metrics.OUTCOMES. Once for each request, also for those that never ran."""
+        if outcome not in metrics.OUTCOMES:
+            raise KeyError(outcome)
+        self._of(metrics.REQUESTS, *self._routes[route], outcome).inc()
+
+    def first_token(self, route: str, seconds: float) -> None:
+        """The first token of a request's answer is there, `seconds` after the request was."""
+        self._of(metrics.TIME_TO_FIRST_TOKEN, *self._routes[route]).observe(seconds)
+
+    def prompt(self, route: str, num_tokens: int, num_cached: int) -> None:
+        """A prompt has been read, some of it out of the prefix cache. Once, however many choices continue it."""
+        labels = self._routes[route]
+        self._of(metrics.PROMPT_TOKENS, *labels).inc(num_tokens)
+        self._of(metrics.CACHED_TOKENS, *labels).inc(num_cached)
+
+    def tokens(self, route: str, num_tokens: int, seconds: float | None) -> None:
+        """A step decided tokens of one choice, `seconds` after the step before it; None for the choice's first step."""
+        labels = self._routes[route]
+        self._of(metrics.GENERATION_TOKENS, *labels).inc(num_tokens)
+        if seconds is not None:
+            latency = self._of(metrics.INTER_TOKEN_LATENCY, *labels)
+            for _ in range(num_tokens):
+                latency.observe(seconds / num_tokens)
+
+    def step(self, record: StepRecord, route_of: Callable[[int], str]) -> None:
+        """The engine made a step. route_of: the route of a sequence by its context id."""
+        counts: Counter[tuple[Any, ...]] = Counter()  # added up first: most sequences of a step share their labels
+        counts[metrics.STEPS,] = 1
+        counts[metrics.STEP_ROWS, "prompt"] = record.num_prompt_rows
+        counts[metrics.STEP_ROWS, "decode"] = record.num_decode_rows
+        counts[metrics.STEP_ROWS, "draft"] = record.num_draft_rows
+        for context_id, reason in record.undrafted.items():
+            counts[metrics.STEPS_WITHOUT_DRAFT, *self._routes[route_of(context_id)], reason] += 1
+        for draft in record.drafts:
+            labels = self._drafting[route_of(draft.context_id), draft.proposer]
+            counts[metrics.DRAFTS, *labels] += 1
+            counts[metrics.DRAFT_TOKENS, *labels] += draft.num_tokens
+            counts[metrics.ACCEPTED_TOKENS, *labels] += draft.num_accepted
+            counts[metrics.REJECTED_DRAFTS, *labels] += draft.is_rejected
+            for position in range(draft.num_accepted):
+                counts[metrics.ACCEPTED_PER_POSITION, *labels, position] += 1
+        for (metric, *values), count in counts.items():
+            self._of(metric, *values).inc(count)
+        for phase, seconds in record.phase_seconds.items():
+            self._of(metrics.STEP_SECONDS, phase).inc(seconds)
+
+    def load(self, waiting: Mapping[str, int], running: Mapping[str, int], kv_use: float) -> None:
+        """How things stand now: sequences by route (none where a route is left out), and the share of pages in use."""
+        for route, labels in self._routes.items():
+            self._of(metrics.WAITING, *labels).set(waiting.get(route, 0))
+            self._of(metrics.RUNNING, *labels).set(running.get(route, 0))
+        self._of(metrics.KV_USE).set(kv_use)
+
+    def render(self) -> bytes:
+        """All of it in Prometheus' text format, CONTENT_TYPE."""
+        return prometheus.generate_latest(self)
+
+    def collect(self) -> Iterator[Family]:
+        """The registry's families without the `_created` series, which nothing asks for and which double the page."""
+        for family in self._registry.collect():
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            yield family
+
+    def _register(self, metric: Metric) -> Any:
+        more = {"buckets": metric.buckets} if metric.buckets else {}
+        return _KINDS[metric.kind](metric.name, metric.help, metric.labels, registry=self._registry, **more)
+
+    def _of(self, metric: Metric, *labels: object) -> Any:
+        family = self._families[metric.name]
+        return family.labels(*labels) if labels else family
+
+    def _first_labels(self, metric: Metric) -> list[tuple[str, ...]]:
+        """Label values of every series that is there from the start."""
+        if "position" in metric.labels:
+            return []
+        known: list[tuple[str, ...]] = [()]
+        if "proposer" in metric.labels:
+            known = list(self._drafting.values())
+        elif "route" in metric.labels:
+            known = list(self._routes.values())
+        return [(*labels, value) for labels in known for value in metric.values] if metric.values else known
