@@ -19,7 +19,7 @@ LAYERS = (
     ("models",),
     ("proposers", "verify", "governor"),
     ("engine",),
-    ("bench",),
+    ("bench", "server"),
     ("cli",),
     ("__main__",),
 )

@@ -213,7 +213,8 @@ def test_malformed_messages_are_refused(messages: Any, message: str) -> None:
         ("f", "tool 0 is 'f'; it has to be"),
         ({"type": "retrieval"}, "tool 0 is {'type': 'retrieval'}"),
         ({"type": "function", "function": {"name": ""}}, "tool 0 is"),
-        ({"type": "function", "function": {"name": "f", "parameters": nested(200)}}, "tool 0 is nested too deeply"),
+        ({"type": "function", "function": {"name": "f", "parameters": [1]}}, "tool 0 has parameters that are not"),
+        ({"type": "function", "function": {"name": "f", "more": nested(200)}}, "tool 0 is nested too deeply"),
     ],
 )
 def test_malformed_tools_are_refused(tool: Any, message: str) -> None:

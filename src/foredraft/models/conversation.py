@@ -36,13 +36,15 @@ def checked_tools(tools: Sequence[Tool]) -> list[Tool]:
     """The tools as they are.
 
     Raises:
-        TemplateError: one is not {"type": "function", "function": {"name": ...}}.
+        TemplateError: one is not {"type": "function", "function": {"name": ..., "parameters": {...}}}.
     """
     for index, tool in enumerate(tools):
         if not isinstance(tool, Mapping) or tool.get("type") != "function" or not _is_named(tool.get("function")):
             raise TemplateError(
                 f'tool {index} is {tool!r:.80}; it has to be {{"type": "function", "function": {{"name": ...}}}}'
             )
+        if not isinstance(tool["function"].get("parameters") or {}, Mapping):
+            raise TemplateError(f"tool {index} has parameters that are not a JSON schema; give an object")
         _check_depth(f"tool {index}", tool)
     return list(tools)
 
