@@ -178,6 +178,12 @@ def test_chat_uses_the_files_template(reference):
     assert reference.chat([{"role": "user", "content": "hi"}], SamplingParams(max_tokens=2)).token_ids
 
 
+def test_tools_need_a_template_that_knows_them(reference):
+    tool = {"type": "function", "function": {"name": "f"}}
+    with pytest.raises(TemplateError, match="this model's chat template does not know tools"):
+        reference.chat([{"role": "user", "content": "hi"}], tools=[tool])
+
+
 REFUSED = {
     "empty": ("", {}, RequestError, "prompt is empty"),
     "no tokens": ([[]], {}, RequestError, "prompt is empty"),

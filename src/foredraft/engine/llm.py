@@ -233,8 +233,8 @@ class LLM:
         prompts: str | Sequence[Prompt],
         params: Params,
         speculation: Speculation,
-        prediction: str | Sequence[Prompt],
-        scope: str,
+        prediction: str | Sequence[Prompt] = "",
+        scope: str = "",
     ) -> list[EngineSequence]:
         """Check everything; a sequence for every choice of every prompt."""
         each: Sequence[Prompt] = [prompts] if isinstance(prompts, str) else prompts
@@ -301,7 +301,14 @@ class LLM:
         for choice in range(params.n):
             key = noise_key(seed, choice)
             context = Context(
-                next(self._ids), list(tokens), len(tokens), params, key, speculation.rule, predicted, scope
+                next(self._ids),
+                list(tokens),
+                len(tokens),
+                params,
+                key,
+                speculation.rule,
+                prediction=predicted,
+                scope=scope,
             )
             choices.append(
                 EngineSequence(
