@@ -203,11 +203,13 @@ def new_sequence(
     request: int = 0,
     choice: int = 0,
     leader: EngineSequence | None = None,
+    scope: str = "",
 ) -> EngineSequence:
     """A sequence as the Python API makes it; speculation None means off."""
     seed = params.seed or 0
     speculation = speculation or Speculation("off")
-    context = Context(next(_ids), list(prompt), len(prompt), params, noise_key(seed, choice), speculation.rule)
+    key = noise_key(seed, choice)
+    context = Context(next(_ids), list(prompt), len(prompt), params, key, speculation.rule, scope=scope)
     return EngineSequence(
         context=context,
         request=request,

@@ -117,4 +117,6 @@ def test_counters_add_up() -> None:
         "acceptance_rate": 5 / 6,
         "tokens_per_step": 8 / 3,
         "num_drafts_by_proposer": {"lookup": 1, "draft_model": 1},
+        "num_draft_tokens_by_proposer": {"lookup": 2, "draft_model": 4},
+        "num_accepted_by_proposer": {"lookup": 2, "draft_model": 3},
     }

@@ -6,6 +6,7 @@ token fed to a model in a pass), *bonus token* (what the target adds after a ful
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -116,6 +117,8 @@ class Context:
     """What a proposer may read of a sequence. Owned and mutated by the engine alone, between steps.
 
     `tokens` is prompt followed by output; `key` is the noise key of this request and choice (sampling/noise.py).
+    `prediction` is what the caller expects the output to be, empty for no idea. Keys and values are shared only between
+    contexts of one `scope`.
     """
 
     id: int
@@ -124,6 +127,8 @@ class Context:
     params: SamplingParams
     key: int
     rule: str = "exact"
+    prediction: tuple[int, ...] = ()
+    scope: str = ""
 
     @property
     def prompt(self) -> list[int]:
@@ -195,7 +200,9 @@ class SpeculationStats:
     num_accepted: int = 0
     num_ended_by_rejection: int = 0
     accepted_per_position: list[int] = field(default_factory=list)
-    num_drafts_by_proposer: dict[str, int] = field(default_factory=dict)
+    num_drafts_by_proposer: Counter[str] = field(default_factory=Counter)
+    num_draft_tokens_by_proposer: Counter[str] = field(default_factory=Counter)
+    num_accepted_by_proposer: Counter[str] = field(default_factory=Counter)
 
     @property
     def alpha(self) -> float | None:
@@ -218,7 +225,9 @@ class SpeculationStats:
         self.num_draft_tokens += drafted
         self.num_accepted += accepted
         self.num_ended_by_rejection += rejected
-        self.num_drafts_by_proposer[proposer] = self.num_drafts_by_proposer.get(proposer, 0) + 1
+        self.num_drafts_by_proposer[proposer] += 1
+        self.num_draft_tokens_by_proposer[proposer] += drafted
+        self.num_accepted_by_proposer[proposer] += accepted
         missing = accepted - len(self.accepted_per_position)
         self.accepted_per_position += [0] * missing
         for position in range(accepted):
@@ -238,8 +247,9 @@ class SpeculationStats:
         longest = max(len(self.accepted_per_position), len(other.accepted_per_position))
         mine, theirs = (c + [0] * (longest - len(c)) for c in (self.accepted_per_position, other.accepted_per_position))
         self.accepted_per_position = [a + b for a, b in zip(mine, theirs, strict=True)]
-        for proposer, count in other.num_drafts_by_proposer.items():
-            self.num_drafts_by_proposer[proposer] = self.num_drafts_by_proposer.get(proposer, 0) + count
+        self.num_drafts_by_proposer.update(other.num_drafts_by_proposer)
+        self.num_draft_tokens_by_proposer.update(other.num_draft_tokens_by_proposer)
+        self.num_accepted_by_proposer.update(other.num_accepted_by_proposer)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -253,4 +263,6 @@ class SpeculationStats:
             "acceptance_rate": self.acceptance_rate,
             "tokens_per_step": self.tokens_per_step,
             "num_drafts_by_proposer": dict(self.num_drafts_by_proposer),
+            "num_draft_tokens_by_proposer": dict(self.num_draft_tokens_by_proposer),
+            "num_accepted_by_proposer": dict(self.num_accepted_by_proposer),
         }

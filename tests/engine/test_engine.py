@@ -310,5 +310,34 @@ def test_prefix_hits_are_equal_with_and_without_speculation_when_pages_are_scarc
         assert cached(Speculation("on", 12, (name,))) == off
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_prefixes_are_found_in_their_own_scope_only(name):
+    """With and without speculation, by a later request, by another choice and after a preemption."""
+
+    def cached(speculation: Speculation) -> list[int]:
+        engine = new_engine(proposers=proposers())
+        params = SamplingParams(max_tokens=12, ignore_eos=True)
+        found = []
+        for scope in ("", "alice", "bob", "alice", ""):
+            leader = new_sequence([1] * 17, params, speculation, scope=scope)
+            other = new_sequence([1] * 17, params, speculation, choice=1, leader=leader, scope=scope)
+            run(engine, [leader, other])
+            found += [leader.num_cached_tokens, other.num_cached_tokens]
+        return found
+
+    off = cached(Speculation("off"))
+    assert off == [0, 16, 0, 16, 0, 16, 16, 16, 16, 16]
+    assert cached(Speculation("on", 6, (name,))) == off
+
+
+def test_the_last_chunk_tells_seed_and_cached_tokens():
+    engine, params = new_engine(), SamplingParams(max_tokens=6, ignore_eos=True, seed=7)
+    for num_cached in (0, 8):
+        sequence = new_sequence([1] * 9, params)
+        *before, last = run(engine, [sequence])[sequence.context.id]
+        assert (last.finish_reason, last.seed, last.num_cached_tokens) == ("length", 7, num_cached)
+        assert {(chunk.finish_reason, chunk.seed, chunk.num_cached_tokens) for chunk in before} == {(None, None, None)}
+
+
 def test_vocabulary_of_the_fakes():
     assert EOS == VOCAB - 1

@@ -136,12 +136,52 @@ def test_choices_are_reproducible_and_different(reference):
     assert len({tuple(tokens) for tokens in found[0]}) == 4
 
 
+def test_a_prediction_is_drafted_from_first_and_counted(reference):
+    params = SamplingParams(max_tokens=30, ignore_eos=True)
+    plain = reference.generate(PROMPTS[:2], params, OFF)
+    expected = [r.token_ids for r in plain]
+    speculation = Speculation("on", 9)
+    found = reference.generate(PROMPTS[:2], params, speculation, prediction=expected)
+    assert [r.token_ids for r in found] == expected
+    for result in found:
+        assert result.stats.num_steps == 3
+        assert result.stats.num_accepted_by_proposer == {"prediction": 27}
+    half = [expected[0][:10], []]
+    found = reference.generate(PROMPTS[:2], params, speculation, prediction=half)
+    assert [r.token_ids for r in found] == expected
+    assert found[0].stats.num_accepted_by_proposer["prediction"] >= 9
+    assert "prediction" not in found[1].stats.num_drafts_by_proposer
+    off = reference.generate(PROMPTS[:2], params, OFF, prediction=expected)
+    assert [r.stats.num_drafts for r in off] == [0, 0]
+
+
+def test_a_predicted_text_holds_for_every_prompt(reference):
+    params = SamplingParams(max_tokens=8, ignore_eos=True)
+    one, two = reference.generate(PROMPTS[:2], params, LOOKUP, prediction="the end")
+    assert one.stats.num_drafts_by_proposer["prediction"] == two.stats.num_drafts_by_proposer["prediction"] >= 1
+
+
+def test_prompts_are_cached_for_their_scope(reference):
+    ids = [7, 8, 9] * 20
+    cached = [
+        reference.generate([ids], SamplingParams(max_tokens=2), OFF, scope=scope)[0].num_cached_tokens
+        for scope in ("alice", "bob", "alice")
+    ]
+    assert cached == [0, 0, 32]
+
+
 def test_chat_uses_the_files_template(reference):
     ids = reference.chat_tokens([{"role": "user", "content": "hi <|im_end|>"}])
     text = b"".join(reference.tokenizer.token_bytes(token, show_special=True) for token in ids).decode()
     assert text == "<|im_start|>user\nhi <|im_end|><|im_end|>\n<|im_start|>assistant\n"
     assert ids.count(reference.tokenizer.special["<|im_end|>"]) == 1
     assert reference.chat([{"role": "user", "content": "hi"}], SamplingParams(max_tokens=2)).token_ids
+
+
+def test_tools_need_a_template_that_knows_them(reference):
+    tool = {"type": "function", "function": {"name": "f"}}
+    with pytest.raises(TemplateError, match="this model's chat template does not know tools"):
+        reference.chat([{"role": "user", "content": "hi"}], tools=[tool])
 
 
 REFUSED = {
@@ -174,6 +214,13 @@ def test_a_bad_request_is_refused_before_anything_runs(reference, case):
 def test_params_must_match_prompts(reference):
     with pytest.raises(ConfigError, match="2 prompts but 1 params"):
         reference.generate(["a", "b"], [SamplingParams()])
+
+
+def test_predictions_must_match_prompts_and_be_tokens(reference):
+    with pytest.raises(ConfigError, match="2 prompts but 1 predictions"):
+        reference.generate(["a", "b"], prediction=["c"])
+    with pytest.raises(RequestError, match="prediction has token 999"):
+        reference.generate(["a"], prediction=[[999]])
 
 
 def test_a_proposer_that_is_not_loaded_is_refused(reference):

@@ -36,6 +36,19 @@ def test_lookup_and_batching_change_no_byte(smollm2):
     assert stats.num_accepted > 20
 
 
+def test_a_prediction_saves_steps_on_an_edit(smollm2):
+    llm = LLM(smollm2, context_length=512, kv_memory=64 << 20)
+    prompt, params = PROMPTS[0], SamplingParams(max_tokens=40)
+    plain = llm.generate(prompt, params, Speculation("off"))[0]
+    edited = plain.text.replace("lighthouse", "old tower").replace(" its lamp", " the lamp")
+    assert edited != plain.text
+    found = llm.generate(prompt, params, Speculation("on", 8, ()), prediction=edited)[0]
+    assert found.text == plain.text
+    stats = found.stats
+    assert stats.num_accepted_by_proposer["prediction"] > stats.num_tokens / 2
+    assert stats.tokens_per_step > 2.5
+
+
 @pytest.mark.models
 def test_a_draft_model_changes_no_byte(qwen, qwen_small):
     llm = LLM(qwen, qwen_small, context_length=512, kv_memory=256 << 20)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.engine.stops import StopMatcher
+from splits import splits
 
 # Two letters and short strings, so that stops overlap themselves, each other and the cuts.
 _text = st.text("ab", max_size=30)
@@ -35,6 +36,14 @@ def test_text_and_stop_do_not_depend_on_how_the_text_was_cut(text: str, stops: l
     matcher = StopMatcher(stops)
     shown = "".join(matcher.push(piece) for piece in pieces_of(text, cuts)) + matcher.flush()
     assert (shown, matcher.found) == first_stop(text, stops)
+
+
+def test_all_splits_of_short_texts_agree() -> None:
+    for text, stops in (("aabaabb", ["aabb", "baab"]), ("abababc", ["ababc", "abd"]), ("xENDENx", ["END", "ENx"])):
+        for pieces in splits(text):
+            matcher = StopMatcher(stops)
+            shown = "".join(map(matcher.push, pieces)) + matcher.flush()
+            assert (shown, matcher.found) == first_stop(text, stops)
 
 
 @given(_text, _stops)

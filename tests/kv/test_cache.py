@@ -16,37 +16,40 @@ tokens_of = st.lists(st.integers(0, 1), max_size=8)  # two tokens, so that prefi
 
 
 class Machine(RuleBasedStateMachine):
-    """Open, write, commit, trim and close at random; slots hold a number made of all tokens up to theirs."""
+    """Open, write, commit, trim and close at random; slots hold a number made of scope and tokens up to theirs."""
 
     @initialize(num_pages=st.integers(4, 12), share=st.booleans())
     def setup(self, num_pages: int, share: bool) -> None:
         self.kv = PagedKV(2, 1, 2, num_pages, SMALL_PAGE, share)
         self.share = share
         self.expected: dict[SequenceKV, list[int]] = {}
+        self.scopes: dict[SequenceKV, str] = {}
         self.seen: list[list[int]] = [[]]  # what closed sequences held
 
     def write(self, sequence: SequenceKV, row: int, path: list[int]) -> None:
         page, offset = self.place(sequence, sequence.length + row)
+        content = fingerprint(path, self.scopes[sequence])
         for number, layer in enumerate(self.kv.layers):
-            layer.keys[page, 0, :, offset] = fingerprint(path), number
-            layer.values[page, 0, offset] = -fingerprint(path), number
+            layer.keys[page, 0, :, offset] = content, number
+            layer.values[page, 0, offset] = -content, number
 
     def place(self, sequence: SequenceKV, slot: int) -> tuple[int, int]:
         return sequence.pages[slot // SMALL_PAGE], slot % SMALL_PAGE
 
-    @rule(data=st.data(), more=tokens_of.filter(len))
-    def open(self, data: st.DataObject, more: list[int]) -> None:
+    @rule(data=st.data(), more=tokens_of.filter(len), scope=st.sampled_from(["", "a"]))
+    def open(self, data: st.DataObject, more: list[int], scope: str) -> None:
         prompt = data.draw(st.sampled_from([*self.seen, *self.expected.values()])) + more
-        sequence = self.kv.open(prompt)
+        sequence = self.kv.open(prompt, scope)
         assert sequence.tokens == prompt[: sequence.length]
         assert sequence.length < len(prompt)
         assert sequence.length % SMALL_PAGE == 0
         assert self.share or sequence.length == 0
         # A live sequence's full pages are always found.
-        longest = max((common(prompt, whole) for whole in self.expected.values()), default=0)
+        alive = [whole for other, whole in self.expected.items() if self.scopes[other] == scope]
+        longest = max((common(prompt, whole) for whole in alive), default=0)
         if self.share:
             assert sequence.length >= min(longest, len(prompt) - 1) // SMALL_PAGE * SMALL_PAGE
-        self.expected[sequence] = list(sequence.tokens)
+        self.expected[sequence], self.scopes[sequence] = list(sequence.tokens), scope
 
     @precondition(lambda self: self.expected)
     @rule(data=st.data(), rows=tokens_of.filter(len), is_tree=st.booleans())
@@ -96,7 +99,7 @@ class Machine(RuleBasedStateMachine):
             for slot in range(len(tokens)):
                 page, offset = self.place(sequence, slot)
                 for number, layer in enumerate(self.kv.layers):
-                    want = fingerprint(tokens[: slot + 1])
+                    want = fingerprint(tokens[: slot + 1], self.scopes[sequence])
                     assert layer.keys[page, 0, :, offset].tolist() == [want, number]
                     assert layer.values[page, 0, offset].tolist() == [-want, number]
 
@@ -131,9 +134,9 @@ TestMachine = Machine.TestCase
 TestMachine.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 
 
-def fingerprint(path: list[int]) -> int:
-    """A number of the path and its length, exact in float16."""
-    return (sum((token + 1) * 3**i for i, token in enumerate(path)) * 31 + len(path)) % 2039
+def fingerprint(path: list[int], scope: str) -> int:
+    """A number of the path, its length and the scope, exact in float16."""
+    return (sum((token + 1) * 3**i for i, token in enumerate(path)) * 31 + len(path) + 1000 * len(scope)) % 2039
 
 
 def common(first: list[int], second: list[int]) -> int:
@@ -182,6 +185,18 @@ def test_equal_pages_after_different_prefixes_are_different():
     kv.close(filled(kv, [1, 1, 1, 5, 5, 5]))
     assert kv.open([2, 2, 2, 5, 5, 5, 0]).length == 0
     assert kv.open([5, 5, 5, 0]).length == 0
+
+
+def test_scopes_share_nothing():
+    kv = PagedKV(1, 1, 2, 8, PAGE_SIZE)
+    prompt = [1, 2, 3, 4, 5, 6, 7]
+    kv.close(filled(kv, prompt))
+    assert [kv.open(prompt, scope).length for scope in ("", "alice", "bob")] == [6, 0, 0]
+    alice = kv.open(prompt, "alice")
+    assert kv.reserve(alice, 6)
+    kv.commit(alice, prompt[:6])
+    kv.close(alice)
+    assert [kv.open(prompt, scope).length for scope in ("", "alice", "bob")] == [6, 6, 0]
 
 
 def test_two_sequences_that_wrote_the_same_page_share_with_a_third():

@@ -47,7 +47,37 @@ def test_text_of_transformers(name: str) -> None:
     cases = [case for case in ORACLE["cases"] if case["template"] == name]
     assert len(cases) == 12
     for case in cases:
-        assert template.render_text(case["messages"], case["opened"], case["tools"]) == case["text"], case["title"]
+        if name != "qwen2.5-coder" and (case["tools"] or case["title"] == "calls"):
+            with pytest.raises(TemplateError, match="does not know tools"):
+                template.render_text(case["messages"], case["opened"], case["tools"] or ())
+        else:
+            text = template.render_text(case["messages"], case["opened"], case["tools"] or ())
+            assert text == case["text"], case["title"]
+
+
+def test_arguments_may_be_text_and_content_may_be_parts_or_missing() -> None:
+    template = ChatTemplate(ORACLE["templates"]["qwen2.5-coder"], TOKENIZER)
+    case = next(c for c in ORACLE["cases"] if c["template"] == "qwen2.5-coder" and c["title"] == "calls" and c["tools"])
+    question, call, *answers = case["messages"]
+    function = call["tool_calls"][0]["function"]
+    as_sent = {**function, "arguments": json.dumps(function["arguments"])}
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": question["content"]}], "name": None},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": as_sent}]},
+        *({**answer, "tool_call_id": "1", "tool_calls": None} for answer in answers),
+    ]
+    assert template.render_text(messages, case["opened"], case["tools"]) == case["text"]
+
+
+def test_text_parts_are_lines() -> None:
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    assert BARE_TEMPLATE.render_text([{"role": "user", "content": parts}]) == "one\ntwo"
+
+
+def test_the_developer_is_the_system_where_the_template_does_not_know_one() -> None:
+    messages = [{"role": "developer", "content": "x"}]
+    assert ChatTemplate("{{ messages[0].role }}", TOKENIZER).render_text(messages) == "system"
+    assert ChatTemplate("{{ messages[0].role }}{# developer #}", TOKENIZER).render_text(messages) == "developer"
 
 
 def test_tokens_are_those_of_the_text() -> None:
@@ -99,12 +129,23 @@ def test_no_messages_side_by_side_make_a_control_token(contents: list[str]) -> N
 
 
 def test_control_tokens_in_tools_and_calls_stay_text() -> None:
-    source = "{{ tools | tojson }}{{ messages[0].tool_calls | tojson }}"
-    tool = {"name": "<|im_end|>", "parameters": {"<|im_start|>": ["<|im_end|>"]}}
-    messages = [{"role": "assistant", "content": "", "tool_calls": [{"arguments": "<|im_end|>"}]}]
+    source = "{{ tools | tojson }}{{ messages[0].tool_calls | tojson }}{{ messages[0].tool_calls[0].function.name }}"
+    function = {"name": "<|im_end|>", "description": "<|im_", "parameters": {"<|im_start|>": ["<|im_end|>"]}}
+    tool = {"type": "function", "function": function}
+    call = {"id": "<|im_end|>", "function": {"name": "<|im_end|>", "arguments": r'{"<|im_start|>": "<|im_\u0065nd|>"}'}}
+    messages = [{"role": "assistant", "content": "", "tool_calls": [call]}]
     ids = ChatTemplate(source, TOKENIZER).render(messages, tools=[tool])
     assert not {START, END} & set(ids)
-    assert TOKENIZER.decode(ids) == json.dumps([tool]) + json.dumps(messages[0]["tool_calls"])
+    call["function"]["arguments"] = {"<|im_start|>": "<|im_end|>"}
+    assert TOKENIZER.decode(ids) == json.dumps([tool]) + json.dumps([call]) + "<|im_end|>"
+
+
+def test_control_tokens_split_over_text_parts_and_tool_answers_stay_text() -> None:
+    source = CHATML + "{# tools #}"
+    parts = [{"type": "text", "text": text} for text in ("<|im_end|>", "<|im_", "end|>")]
+    ids = ChatTemplate(source, TOKENIZER).render([{"role": "tool", "tool_call_id": "<|im_end|>", "content": parts}])
+    assert (ids.count(START), ids.count(END)) == (1, 1)
+    assert TOKENIZER.decode(ids) == "tool\n<|im_end|>\n<|im_\nend|>\n"
 
 
 def test_templates_still_see_what_they_look_for() -> None:
@@ -118,6 +159,21 @@ def test_templates_still_see_what_they_look_for() -> None:
 # Refusals
 
 
+CALL = {"function": {"name": "f", "arguments": "{}"}}
+
+
+def called(arguments: str) -> list[dict[str, Any]]:
+    call = {"function": {"name": "f", "arguments": arguments}}
+    return [{"role": "assistant", "content": None, "tool_calls": [call]}]
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 @pytest.mark.parametrize(
     ("messages", "message"),
     [
@@ -127,13 +183,56 @@ def test_templates_still_see_what_they_look_for() -> None:
         ([{"role": "user", "content": "x"}, {"content": "x"}], "message 1 has the role None; allowed are system"),
         ([{"role": "end|><|x", "content": "x"}], "allowed are system, developer, user, assistant, tool"),
         ([{"role": "user"}], "message 0 has a content of type NoneType"),
-        ([{"role": "user", "content": [{"type": "text"}]}], "content of type list; it has to be a string"),
+        ([{"role": "assistant", "content": None, "tool_calls": []}], "message 0 has a content of type NoneType"),
+        ([{"role": "user", "content": [{"type": "text"}]}], "message 0 has a part of type 'text'"),
+        (
+            [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}],
+            "a part of type 'image_url'; a content",
+        ),
+        ([{"role": "user", "content": ["x"]}], "message 0 has a part 'x'"),
+        ([{"role": "user", "content": "x", "tool_calls": [CALL]}], "only an assistant's message may"),
+        ([{"role": "assistant", "tool_calls": CALL}], "as a list of calls"),
+        ([{"role": "assistant", "tool_calls": [{"function": {}}]}], "message 0, tool call 0 is {'function': {}}"),
+        (called("{"), "tool call 0 has the arguments '{'; they have to be a JSON object"),
+        (called("[]"), r"arguments '\[\]'"),
+        (called('{"a": NaN}'), "arguments"),
+        (called("[" * 100_000), "arguments"),
+        (called('{"a": ' * 150 + "1" + "}" * 150), "tool call 0 is nested too deeply; allowed are 100 levels"),
+        ([{"role": "user", "content": "x", "extra": nested(5000)}], "message 0 is nested too deeply"),
         ([{"role": "user", "content": "x", "extra": {1, 2}}], "plain JSON values"),
     ],
 )
 def test_malformed_messages_are_refused(messages: Any, message: str) -> None:
     with pytest.raises(TemplateError, match=message):
         BARE_TEMPLATE.render(messages)
+
+
+@pytest.mark.parametrize(
+    ("tool", "message"),
+    [
+        ("f", "tool 0 is 'f'; it has to be"),
+        ({"type": "retrieval"}, "tool 0 is {'type': 'retrieval'}"),
+        ({"type": "function", "function": {"name": ""}}, "tool 0 is"),
+        ({"type": "function", "function": {"name": "f", "parameters": [1]}}, "tool 0 has parameters that are not"),
+        ({"type": "function", "function": {"name": "f", "more": nested(200)}}, "tool 0 is nested too deeply"),
+    ],
+)
+def test_malformed_tools_are_refused(tool: Any, message: str) -> None:
+    with pytest.raises(TemplateError, match=message):
+        ChatTemplate("{{ tools }}", TOKENIZER).render(user("x"), tools=[tool])
+
+
+@pytest.mark.parametrize(
+    ("messages", "tools"),
+    [
+        (user("x"), [{"type": "function", "function": {"name": "f"}}]),
+        ([{"role": "assistant", "content": None, "tool_calls": [CALL]}], []),
+        ([{"role": "tool", "content": "x"}], []),
+    ],
+)
+def test_a_template_without_tools_refuses_them(messages: Any, tools: Any) -> None:
+    with pytest.raises(TemplateError, match="this model's chat template does not know tools; leave them"):
+        BARE_TEMPLATE.render(messages, tools=tools)
 
 
 def test_a_message_that_is_not_unicode_is_refused() -> None:

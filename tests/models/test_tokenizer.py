@@ -96,6 +96,13 @@ def test_control_tokens_are_text_unless_asked_for(make: Any) -> None:
     assert tokenizer.eos_ids == {end}
 
 
+def test_marks_of_reasoning_and_tool_calls_are_shown_even_as_control_tokens() -> None:
+    tokenizer = Tokenizer.from_metadata(byte_level(**{"[TOOL_CALLS]": int(TokenType.CONTROL)}))
+    mark = tokenizer.special["[TOOL_CALLS]"]
+    assert tokenizer.decode([mark]) == "[TOOL_CALLS]"
+    assert mark not in tokenizer.encode("[TOOL_CALLS]")
+
+
 def test_text_cannot_merge_into_a_control_token() -> None:
     pieces = {"<s": -1.0}
     tokenizer = Tokenizer.from_metadata(sentencepiece(pieces, **{"<s>": int(TokenType.CONTROL)}))

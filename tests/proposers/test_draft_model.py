@@ -118,6 +118,16 @@ def test_accepted_rows_are_not_computed_again():
     assert len(model.decoder.batches[0].tokens) == 2  # the last drafted token was never fed, and the bonus token
 
 
+def test_its_cache_is_shared_within_a_scope_only():
+    proposer, model = make()
+    for id, scope, num_rows in ((0, "", 9), (1, "alice", 9), (2, "bob", 9), (3, "alice", 1)):
+        one = context(id, [1] * 9)
+        one.scope = scope
+        model.decoder.batches.clear()
+        proposer.propose([one], [1])
+        assert len(model.decoder.batches[0].tokens) == num_rows
+
+
 def test_no_pass_is_larger_than_a_prefill_chunk(monkeypatch):
     monkeypatch.setattr(draft_model, "MAX_ROWS", 16)
     proposer, model = make(share_prefixes=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from foredraft.core import Context, Draft, FloatArray, Verdict
 from foredraft.engine.record import StepRecord, StepRecorder
@@ -195,7 +196,7 @@ class Engine:
             stats.record(draft.proposer, len(draft.tokens), num_accepted, is_rejected)
             self._recorder.draft(sequence.context.id, draft, num_accepted, is_rejected)
         rows = [0, *(i + 1 for i in verdict.path)]
-        return [
+        chunks = [
             Chunk(
                 context_id=sequence.context.id,
                 request=sequence.request,
@@ -205,11 +206,18 @@ class Engine:
                 origin=origin,
                 step=self.num_steps,
                 logprobs=_logprobs(logits[row], token, sequence.context.params.logprobs),
-                finish_reason=sequence.finish_reason if i == len(emitted) - 1 else None,
-                stats=stats if sequence.finish_reason and i == len(emitted) - 1 else None,
             )
-            for i, ((token, origin, text), row) in enumerate(zip(emitted, rows, strict=False))
+            for (token, origin, text), row in zip(emitted, rows, strict=False)
         ]
+        if sequence.finish_reason:
+            chunks[-1] = replace(
+                chunks[-1],
+                finish_reason=sequence.finish_reason,
+                stats=stats,
+                seed=sequence.seed,
+                num_cached_tokens=sequence.num_cached_tokens,
+            )
+        return chunks
 
     def _commit(self, sequence: Sequence, num_tokens: int, draft_rows: Collection[int] = ()) -> None:
         """Make rows of this pass final: the slice's own tokens, and those draft rows that were kept."""

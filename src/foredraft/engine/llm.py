@@ -24,12 +24,14 @@ from foredraft.errors import CapacityError, ConfigError, ModelError, RequestErro
 from foredraft.kv.cache import PagedKV
 from foredraft.models import catalog, gguf
 from foredraft.models.architecture import Architecture
-from foredraft.models.chat import ChatTemplate, Message
+from foredraft.models.chat import ChatTemplate
 from foredraft.models.compatibility import draftable_tokens
+from foredraft.models.conversation import Message, Tool
 from foredraft.models.decoder import Decoder
 from foredraft.models.detokenizer import Detokenizer
 from foredraft.models.tokenizer import Tokenizer
 from foredraft.ops.base import Ops
+from foredraft.proposers import PREDICTION
 from foredraft.proposers.base import DraftModel, Resources
 from foredraft.sampling.noise import noise_key
 
@@ -113,7 +115,7 @@ class LLM:
         if not 1 <= max_sequences <= 1024:
             raise ConfigError(f"max_sequences is {max_sequences}; allowed is 1 to 1024")
         op_set = op_sets.create(ops, threads)
-        target, self.tokenizer, self._template_source = _load(model, op_set)
+        target, self.tokenizer, self.chat_template = _load(model, op_set)
         loaded_draft = None if draft is None else _load(draft, op_set)
         self.model_name = Path(model).name
         self.context_length = _context_length(target.arch, context_length)
@@ -133,7 +135,7 @@ class LLM:
         self.engine = Engine(
             target,
             caches[0],
-            {name: proposer_registry.create(name, resources) for name in names},
+            {name: proposer_registry.create(name, resources) for name in (*names, PREDICTION)},
             max_sequences,
             MAX_ROWS,
         )
@@ -145,13 +147,20 @@ class LLM:
         prompts: str | Sequence[Prompt],
         params: Params = SamplingParams(),  # noqa: B008 (frozen)
         speculation: Speculation = Speculation(),  # noqa: B008 (frozen)
+        *,
+        prediction: str | Sequence[Prompt] = "",
+        scope: str = "",
     ) -> list[Result]:
         """Continue each prompt: text (special tokens in it count as such) or token ids. All run together.
+
+        prediction: what the output is expected to be, for each prompt (a single text holds for all); it is drafted from
+            before any proposer is asked. Empty for no idea.
+        scope: prompts and outputs are found in the KV cache by requests of the same scope only.
 
         Raises:
             RequestError, ConfigError: a prompt is empty or too long, or a parameter is not allowed; nothing has run.
         """
-        sequences = self._sequences(prompts, params, speculation)
+        sequences = self._sequences(prompts, params, speculation, prediction, scope)
         chunks: dict[tuple[int, int], list[Chunk]] = {}
         for chunk in self._run(sequences):
             chunks.setdefault((chunk.request, chunk.choice), []).append(chunk)
@@ -171,34 +180,42 @@ class LLM:
         prompts: str | Sequence[Prompt],
         params: Params = SamplingParams(),  # noqa: B008 (frozen)
         speculation: Speculation = Speculation(),  # noqa: B008 (frozen)
+        *,
+        prediction: str | Sequence[Prompt] = "",
+        scope: str = "",
     ) -> Generator[Chunk, None, None]:
         """Like `generate`, token by token as they are decided. Closing the iterator ends what still runs."""
-        return self._run(self._sequences(prompts, params, speculation))
+        return self._run(self._sequences(prompts, params, speculation, prediction, scope))
 
     def chat(
         self,
         messages: Sequence[Message],
         params: SamplingParams = SamplingParams(),  # noqa: B008 (frozen)
         speculation: Speculation = Speculation(),  # noqa: B008 (frozen)
+        *,
+        tools: Sequence[Tool] = (),
+        prediction: str = "",
     ) -> Result:
         """Answer a conversation, a list of {"role", "content"}, by the model's own chat template.
 
-        Raises:
-            TemplateError: the file has no template, or it refuses the messages.
-        """
-        return self.generate([self.chat_tokens(messages)], params, speculation)[0]
+        tools: functions that the model may call, as in the OpenAI API; a call is part of the answer's text.
 
-    def chat_tokens(self, messages: Sequence[Message]) -> list[int]:
-        """A conversation as the prompt's token ids. Text of special tokens inside messages stays text."""
-        return self._template.render(messages)
+        Raises:
+            TemplateError: the file has no template, it refuses the messages, or it does not know tools.
+        """
+        return self.generate([self.chat_tokens(messages, tools)], params, speculation, prediction=prediction)[0]
+
+    def chat_tokens(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
+        """A conversation as the prompt's token ids. Text of special tokens in messages and tools stays text."""
+        return self._template.render(messages, tools=tools)
 
     @cached_property
     def _template(self) -> ChatTemplate:
-        return ChatTemplate.from_source(self._template_source, self.tokenizer)
+        return ChatTemplate.from_source(self.chat_template, self.tokenizer)
 
     @property
     def has_chat_template(self) -> bool:
-        return self._template_source is not None
+        return self.chat_template is not None
 
     def __enter__(self) -> Self:
         return self
@@ -212,31 +229,43 @@ class LLM:
             self.engine.abort(sequence)
 
     def _sequences(
-        self, prompts: str | Sequence[Prompt], params: Params, speculation: Speculation
+        self,
+        prompts: str | Sequence[Prompt],
+        params: Params,
+        speculation: Speculation,
+        prediction: str | Sequence[Prompt] = "",
+        scope: str = "",
     ) -> list[EngineSequence]:
         """Check everything; a sequence for every choice of every prompt."""
         each: Sequence[Prompt] = [prompts] if isinstance(prompts, str) else prompts
         each_params = [params] * len(each) if isinstance(params, SamplingParams) else params
         if len(each_params) != len(each):
             raise ConfigError(f"{len(each)} prompts but {len(each_params)} params; give one, or one for each prompt")
+        predictions = [prediction] * len(each) if isinstance(prediction, str) else prediction
+        if len(predictions) != len(each):
+            raise ConfigError(
+                f"{len(each)} prompts but {len(predictions)} predictions; give a text, or one for each prompt"
+            )
         unknown = set(speculation.proposers) - set(self.proposers)
         if unknown:
             raise ConfigError(
                 f"proposer {min(unknown)!r} is not loaded; loaded are {', '.join(self.proposers) or 'none'}"
             )
         sequences: list[EngineSequence] = []
-        for request, (prompt, one) in enumerate(zip(each, each_params, strict=True)):
+        for request, (prompt, one, expected) in enumerate(zip(each, each_params, predictions, strict=True)):
             if not isinstance(prompt, Iterable):
                 raise RequestError(f"prompt {prompt!r} is neither text nor a list of token ids; give a list of prompts")
             tokens = self.tokenizer.encode(prompt, parse_special=True) if isinstance(prompt, str) else list(prompt)
-            self._check(tokens, one)
-            sequences += self._choices(request, tokens, one, speculation)
+            predicted = self.tokenizer.encode(expected, add_bos=False) if isinstance(expected, str) else expected
+            self._check(tokens, one, predicted)
+            sequences += self._choices(request, tokens, one, speculation, tuple(predicted), scope)
         return sequences
 
-    def _check(self, tokens: list[int], params: SamplingParams) -> None:
+    def _check(self, tokens: list[int], params: SamplingParams, predicted: Sequence[int]) -> None:
         vocab_size = self.tokenizer.vocab_size
         for name, ids in (
             ("prompt", tokens),
+            ("prediction", predicted),
             ("stop_token_ids", params.stop_token_ids),
             ("logit_bias", params.logit_bias),
         ):
@@ -258,20 +287,37 @@ class LLM:
             )
 
     def _choices(
-        self, request: int, tokens: list[int], params: SamplingParams, speculation: Speculation
+        self,
+        request: int,
+        tokens: list[int],
+        params: SamplingParams,
+        speculation: Speculation,
+        predicted: tuple[int, ...],
+        scope: str,
     ) -> list[EngineSequence]:
+        proposers = speculation.proposers or self.proposers
         seed = secrets.randbits(64) if params.seed is None else params.seed
         choices: list[EngineSequence] = []
         for choice in range(params.n):
             key = noise_key(seed, choice)
+            context = Context(
+                next(self._ids),
+                list(tokens),
+                len(tokens),
+                params,
+                key,
+                speculation.rule,
+                prediction=predicted,
+                scope=scope,
+            )
             choices.append(
                 EngineSequence(
-                    context=Context(next(self._ids), list(tokens), len(tokens), params, key, speculation.rule),
+                    context=context,
                     request=request,
                     choice=choice,
                     seed=seed,
                     speculation=speculation,
-                    proposers=speculation.proposers or self.proposers,
+                    proposers=(PREDICTION, *proposers) if predicted else proposers,
                     eos_ids=self.tokenizer.eos_ids,
                     detokenizer=Detokenizer(self.tokenizer),
                     stops=StopMatcher(params.stop),

@@ -110,7 +110,7 @@ class Scheduler:
         sequence = self.waiting[0]
         if sequence.leader is not None and not sequence.leader.is_prefilled:
             return None
-        kv = self._kv.open(sequence.context.tokens)
+        kv = self._kv.open(sequence.context.tokens, sequence.context.scope)
         num_missing = len(sequence.context.tokens) - kv.length
         is_alone = not self.running
         if not self._kv.reserve(kv, num_missing + (0 if is_alone else self._kv.page_size)):

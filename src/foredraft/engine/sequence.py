@@ -26,8 +26,8 @@ class Chunk:
     text: what became safe to show with this token; may be empty while a character or a stop string is incomplete.
     origin: "plain" (no draft in this step), "accepted" (drafted and accepted), "corrected" (the target's token where it
     refused a draft) or "bonus" (the target's token after a fully accepted draft).
-    step: number of the engine step; tokens of one step share it. finish_reason ("stop" or "length") and stats come with
-    the last token.
+    step: number of the engine step; tokens of one step share it. finish_reason ("stop" or "length"), stats, seed and
+    num_cached_tokens (of the prompt, found in the KV cache) come with the last token.
     """
 
     context_id: int
@@ -38,8 +38,10 @@ class Chunk:
     origin: str
     step: int
     logprobs: TokenLogprobs | None
-    finish_reason: str | None
-    stats: SpeculationStats | None
+    finish_reason: str | None = None
+    stats: SpeculationStats | None = None
+    seed: int | None = None
+    num_cached_tokens: int | None = None
 
 
 @dataclass(eq=False)

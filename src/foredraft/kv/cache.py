@@ -8,7 +8,9 @@ not kept is simply written over by the next pass: there is nothing to roll back.
     [ 0 1 2 ... length-1 ][ last token | draft 0 | draft 1 | ... ]
 
 Full committed pages are shared between sequences whose tokens agree from the start. A shared page is named by the page
-before it and its own tokens, compared as they are (no hash stands in for them), so a hit is never wrong.
+before it and its own tokens, compared as they are (no hash stands in for them), so a hit is never wrong. What comes
+before the first page is the sequence's scope: pages are never shared between scopes, so nobody can learn from a hit
+what is in another's prompts.
 """
 
 from __future__ import annotations
@@ -21,19 +23,20 @@ import numpy as np
 
 from foredraft.ops.base import LayerKV
 
-ROOT = 0  # the name of "nothing before": the parent of every first page
+# The name of a page, or before the first page the scope.
+Name = int | str
 
 
 @dataclass(eq=False)
 class SequenceKV:
     """One sequence's part of the cache. Owned by the cache; read by the batch builder.
 
-    `tokens` are the committed tokens, one a slot. `parent` names the last full page's content.
+    `tokens` are the committed tokens, one a slot. `parent` names the last full page's content: at first the scope.
     """
 
+    parent: Name = ""
     pages: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
-    parent: int = ROOT
 
     @property
     def length(self) -> int:
@@ -67,10 +70,10 @@ class PagedKV:
         self._share_prefixes = share_prefixes
         self._free = list(range(num_pages - 1, -1, -1))
         self._users = [0] * num_pages
-        self._names: dict[tuple[int, tuple[int, ...]], tuple[int, int]] = {}  # (parent, tokens): (name, page)
-        self._keys: dict[int, tuple[int, tuple[int, ...]]] = {}  # page: its key in _names
+        self._names: dict[tuple[Name, tuple[int, ...]], tuple[int, int]] = {}  # (parent, tokens): (name, page)
+        self._keys: dict[int, tuple[Name, tuple[int, ...]]] = {}  # page: its key in _names
         self._idle: OrderedDict[int, None] = OrderedDict()  # named pages without users, longest idle first
-        self._next_name = ROOT + 1
+        self._next_name = 0
 
     @staticmethod
     def page_bytes(num_layers: int, num_kv_heads: int, head_dim: int, page_size: int = 32) -> int:
@@ -82,12 +85,12 @@ class PagedKV:
         """Pages that nobody is using; idle prefixes count, for they are given up when needed."""
         return len(self._free) + len(self._idle)
 
-    def open(self, tokens: Sequence[int]) -> SequenceKV:
-        """A new sequence that starts with the longest shared prefix of `tokens`, whole pages only.
+    def open(self, tokens: Sequence[int], scope: str = "") -> SequenceKV:
+        """A new sequence that starts with the longest prefix of `tokens` shared in this scope, whole pages only.
 
         At least one of `tokens` is left out, so that a pass over the rest yields logits.
         """
-        sequence = SequenceKV()
+        sequence = SequenceKV(scope)
         if not self._share_prefixes:
             return sequence
         size = self.page_size
@@ -130,10 +133,9 @@ class PagedKV:
         self._give_back(sequence, -(-(sequence.length + num_rows) // self.page_size))
 
     def close(self, sequence: SequenceKV) -> None:
-        """Give back every page. Shared prefixes stay findable until their memory is needed."""
+        """Give back every page; the sequence is used no more. Shared prefixes stay until their memory is needed."""
         self._give_back(sequence, 0)
         sequence.tokens.clear()
-        sequence.parent = ROOT
 
     def _take_page(self) -> int:
         if not self._free:

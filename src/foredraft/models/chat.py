@@ -7,19 +7,17 @@ control tokens are cut out, and the marker is taken from the text between them b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Self
 
 from foredraft.errors import TemplateError
+from foredraft.models.conversation import Message, Tool, checked_messages, checked_tools, strings
 from foredraft.models.special_tokens import Fragment, SpecialTokenFinder
 from foredraft.models.template_process import TemplateProcess
 from foredraft.models.tokenizer import Tokenizer
 
-# A role is written into the prompt as it is, often right between the brackets of a control token.
-ROLES = ("system", "developer", "user", "assistant", "tool")
-
-Message = Mapping[str, Any]
 _NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
 _PRIVATE_USE = (range(0xE000, 0xF900), range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))
 
@@ -54,20 +52,19 @@ class ChatTemplate:
         return cls(source, tokenizer)
 
     def render(
-        self, messages: Sequence[Message], add_generation_prompt: bool = True, tools: Sequence[Any] | None = None
+        self, messages: Sequence[Message], add_generation_prompt: bool = True, tools: Sequence[Tool] = ()
     ) -> list[int]:
         """The prompt for `messages` ({"role": ..., "content": ...}, oldest first) as token ids.
 
-        `add_generation_prompt` opens the assistant's next message. `tools`: JSON schemas of functions, for templates
-        that know tools.
+        Messages and `tools`, the functions that may be called, are those of the OpenAI API. `add_generation_prompt`
+        opens the assistant's next message.
 
         Raises:
-            TemplateError: the messages are malformed (the message says which and how), or the template is broken,
-                refuses them, or needs too much time or memory.
+            TemplateError: the messages or tools are malformed (the message says which and how), the template does not
+                know tools, or it is broken, refuses the messages, or needs too much time or memory.
             TokenizerError: a message holds a lone surrogate, so it is not Unicode text.
         """
-        marker = self._unused_character(messages, tools)
-        text = self._text(messages, add_generation_prompt, tools, marker)
+        text, marker = self._marked_text(messages, add_generation_prompt, tools)
         tokenizer = self._tokenizer
         fragments: list[Fragment] = []
         for fragment in tokenizer.cut(text, parse_special=True):
@@ -81,25 +78,40 @@ class ChatTemplate:
         return ids
 
     def render_text(
-        self, messages: Sequence[Message], add_generation_prompt: bool = True, tools: Sequence[Any] | None = None
+        self, messages: Sequence[Message], add_generation_prompt: bool = True, tools: Sequence[Tool] = ()
     ) -> str:
         """What `render` encodes, as text to look at; it no longer tells control tokens from text that spells them."""
-        marker = self._unused_character(messages, tools)
-        return self._text(messages, add_generation_prompt, tools, marker).replace(marker, "")
+        text, marker = self._marked_text(messages, add_generation_prompt, tools)
+        return text.replace(marker, "")
 
-    def _text(self, messages: Sequence[Message], opened: bool, tools: Sequence[Any] | None, marker: str) -> str:
+    def _marked_text(self, messages: Sequence[Message], opened: bool, tools: Sequence[Tool]) -> tuple[str, str]:
+        """What the template makes of it, and the marker in it."""
+        checked, functions = checked_messages(messages), checked_tools(tools)
+        self._check_tools_are_known(checked, functions)
+        marker = self._unused_character(checked, functions)
         variables = {
-            "messages": [{**self._guard.protect(message, marker), "role": message["role"]} for message in messages],
-            "tools": None if tools is None else self._guard.protect(list(tools), marker),
+            "messages": [{**self._guard.protect(message, marker), "role": self._role(message)} for message in checked],
+            "tools": self._guard.protect(functions, marker) or None,
             "documents": None,
             "add_generation_prompt": opened,
             **self._special_texts,
         }
-        return self._process.render(variables)
+        return self._process.render(variables), marker
 
-    def _unused_character(self, messages: Sequence[Message], tools: Sequence[Any] | None) -> str:
-        _check(messages)
-        texts = chain(_strings(messages), _strings(tools), self._tokenizer.special, (self._source,))
+    def _check_tools_are_known(self, messages: Sequence[Message], tools: Sequence[Tool]) -> None:
+        uses_tools = tools or any(message["role"] == "tool" or "tool_calls" in message for message in messages)
+        if uses_tools and not re.search(r"\btools\b", self._source):
+            raise TemplateError(
+                "this model's chat template does not know tools; leave them and their messages out or use another model"
+            )
+
+    def _role(self, message: Message) -> str:
+        """A template that does not know the developer, who took the system's place, would leave the message out."""
+        role = str(message["role"])
+        return "system" if role == "developer" and role not in self._source else role
+
+    def _unused_character(self, messages: Sequence[Message], tools: Sequence[Tool]) -> str:
+        texts = chain(strings(messages), strings(tools), self._tokenizer.special, (self._source,))
         used = frozenset(chain.from_iterable(texts))
         marker = next((chr(code) for code in chain(*_PRIVATE_USE) if chr(code) not in used), None)
         if marker is None:
@@ -150,28 +162,3 @@ class _Guard:
         if any(core[-length:] in self._beginnings for length in lengths):
             after = marker + after
         return before + core + after
-
-
-def _check(messages: Sequence[Message]) -> None:
-    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
-        raise TemplateError('messages has to be a list of at least one {"role": ..., "content": ...}')
-    for index, message in enumerate(messages):
-        if not isinstance(message, Mapping):
-            raise TemplateError(f'message {index} is {message!r:.60}; it has to be {{"role": ..., "content": ...}}')
-        if message.get("role") not in ROLES:
-            raise TemplateError(f"message {index} has the role {message.get('role')!r}; allowed are {', '.join(ROLES)}")
-        content = message.get("content")
-        if not isinstance(content, str):
-            raise TemplateError(
-                f"message {index} has a content of type {type(content).__name__}; it has to be a string"
-            )
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """Every string inside a JSON value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from chain.from_iterable(_strings(item) for pair in value.items() for item in pair)
-    elif isinstance(value, list | tuple):
-        yield from chain.from_iterable(map(_strings, value))

@@ -37,6 +37,8 @@ _ENDS_IF_CONTROL = frozenset({
     "</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "[e~[",
     "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<fim-repo>", "<REPO>", "<reponame>",
 })  # fmt: skip
+# Control tokens in some files, but part of what a model says: its reasoning and its tool calls.
+_SPOKEN = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>"})
 _END_KEYS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 _FILLER = re.compile(r"\[PAD\d+\]")
 
@@ -55,6 +57,11 @@ def end_of_generation(tokens: Mapping[str, int], types: Sequence[int], named: Ma
     if {"<|return|>", "<|call|>"} <= present or {"<|flush|>", "<|calls|>"} <= present:
         present -= {"<|end|>"}
     return frozenset(tokens[text] for text in present) | {named[key] for key in _END_KEYS if key in named}
+
+
+def is_spoken(text: str) -> bool:
+    """Whether a token's text is shown although the file may call it a control token."""
+    return text in _SPOKEN
 
 
 def is_filler(text: str, kind: int) -> bool:

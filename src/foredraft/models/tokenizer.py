@@ -25,6 +25,7 @@ from foredraft.models.special_tokens import (
     TokenType,
     end_of_generation,
     is_filler,
+    is_spoken,
     mark_ends,
 )
 from foredraft.models.spm import SPACE, SpmEncoder
@@ -137,7 +138,8 @@ class Tokenizer:
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of `ids`, control tokens left out; bytes that are not UTF-8 become U+FFFD."""
+        """The text of `ids`; bytes that are not UTF-8 become U+FFFD. Control tokens are left out, except for those that
+        mark reasoning and tool calls."""
         return b"".join(map(self.token_bytes, ids)).decode(errors="replace")
 
     def token_bytes(self, token: int, show_special: bool = False) -> bytes:
@@ -149,7 +151,7 @@ class Tokenizer:
         if not 0 <= token < len(self.tokens):
             raise TokenizerError(f"token {token} does not exist; ids are 0 to {len(self.tokens) - 1}")
         if self._types[token] in _NEVER_TEXT:
-            return self.tokens[token].encode() if show_special else b""
+            return self.tokens[token].encode() if show_special or is_spoken(self.tokens[token]) else b""
         known = self._bytes[token]
         if known is None:
             known = self._bytes[token] = self._text_bytes(token)

@@ -14,9 +14,11 @@ from foredraft.errors import ConfigError
 from foredraft.proposers.base import Proposer, Resources
 
 GROUP = "foredraft.proposers"
+PREDICTION = "prediction"  # needs nothing but the request's own prediction, so it is always loaded
 BUILT_IN = {
     "lookup": "foredraft.proposers.lookup:create",
     "draft_model": "foredraft.proposers.draft_model:create",
+    PREDICTION: "foredraft.proposers.prediction:create",
 }
 Factory = Callable[[Resources], Proposer]
 

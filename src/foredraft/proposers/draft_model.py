@@ -72,7 +72,7 @@ class DraftModelProposer(Proposer):
         kv = self._model.kv
         state = self._states.get(context.id)
         if state is None:
-            state = self._states[context.id] = _State(kv.open(context.tokens))
+            state = self._states[context.id] = _State(kv.open(context.tokens, context.scope))
         ahead = context.tokens[state.kv.length : -1]
         right = 0
         while right < min(len(ahead), len(state.fed)) and ahead[right] == state.fed[right]:
