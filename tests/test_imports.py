@@ -17,7 +17,7 @@ LAYERS = (
     ("ops",),
     ("kv", "sampling"),
     ("models",),
-    ("proposers", "verify", "governor"),
+    ("proposers", "verify", "governor", "constraints"),
     ("engine",),
     ("bench",),
     ("cli",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -14,6 +14,8 @@ from typing import Self
 
 from foredraft import ops as op_sets
 from foredraft import proposers as proposer_registry
+from foredraft.constraints.formats import ResponseFormat
+from foredraft.constraints.matcher import Compiler, Matcher
 from foredraft.core import Context, SamplingParams, Speculation, SpeculationStats
 from foredraft.engine import memory
 from foredraft.engine.engine import Engine
@@ -38,13 +40,16 @@ MAX_ROWS = 512  # of one pass, drafts not counted: longer prompts are read in ch
 
 Prompt = str | Sequence[int]
 Params = SamplingParams | Sequence[SamplingParams]
+Formats = ResponseFormat | Sequence[ResponseFormat | None] | None
 
 
 @dataclass(frozen=True)
 class Choice:
     """One generated continuation. `text` ends before the stop string or token; `token_ids` hold every token decided.
 
-    finish_reason: "stop" (end of text, stop string or stop token) or "length" (max_tokens or the context is reached).
+    finish_reason: "stop" (end of text, stop string or stop token, or the response format is complete), "length"
+    (max_tokens or the context is reached) or "error" (the response format's grammar grew too complex, or no token of
+    the model fits it; the text so far is right).
     logprobs: one entry per token where they were asked for.
     """
 
@@ -90,7 +95,7 @@ class LLM:
         is needed, up to a quarter of the free memory.
     threads: None means the cores really available. ops: "native" or "reference".
     proposers: names to load, in the order in which they are asked; None means lookup, then draft_model where a draft is
-        given.
+        given. Requests with a response format ask grammar first, which is always there.
 
     Raises:
         ModelError, TokenizerError: a file cannot be used, or the draft's tokens differ from the target's.
@@ -133,10 +138,11 @@ class LLM:
         self.engine = Engine(
             target,
             caches[0],
-            {name: proposer_registry.create(name, resources) for name in names},
+            {name: proposer_registry.create(name, resources) for name in (*names, "grammar")},
             max_sequences,
             MAX_ROWS,
         )
+        self._compiler = Compiler(self.tokenizer)
         self._ids = count()
         self._inboxes: dict[int, deque[Chunk]] = {}  # context: where the run that it belongs to finds its chunks
 
@@ -145,13 +151,17 @@ class LLM:
         prompts: str | Sequence[Prompt],
         params: Params = SamplingParams(),  # noqa: B008 (frozen)
         speculation: Speculation = Speculation(),  # noqa: B008 (frozen)
+        response_format: Formats = None,
     ) -> list[Result]:
         """Continue each prompt: text (special tokens in it count as such) or token ids. All run together.
+
+        response_format: what every answer has to match (constraints/formats.py lists the types), or one for each
+            prompt, None among them for no constraint.
 
         Raises:
             RequestError, ConfigError: a prompt is empty or too long, or a parameter is not allowed; nothing has run.
         """
-        sequences = self._sequences(prompts, params, speculation)
+        sequences = self._sequences(prompts, params, speculation, response_format)
         chunks: dict[tuple[int, int], list[Chunk]] = {}
         for chunk in self._run(sequences):
             chunks.setdefault((chunk.request, chunk.choice), []).append(chunk)
@@ -171,22 +181,24 @@ class LLM:
         prompts: str | Sequence[Prompt],
         params: Params = SamplingParams(),  # noqa: B008 (frozen)
         speculation: Speculation = Speculation(),  # noqa: B008 (frozen)
+        response_format: Formats = None,
     ) -> Generator[Chunk, None, None]:
         """Like `generate`, token by token as they are decided. Closing the iterator ends what still runs."""
-        return self._run(self._sequences(prompts, params, speculation))
+        return self._run(self._sequences(prompts, params, speculation, response_format))
 
     def chat(
         self,
         messages: Sequence[Message],
         params: SamplingParams = SamplingParams(),  # noqa: B008 (frozen)
         speculation: Speculation = Speculation(),  # noqa: B008 (frozen)
+        response_format: ResponseFormat | None = None,
     ) -> Result:
         """Answer a conversation, a list of {"role", "content"}, by the model's own chat template.
 
         Raises:
             TemplateError: the file has no template, or it refuses the messages.
         """
-        return self.generate([self.chat_tokens(messages)], params, speculation)[0]
+        return self.generate([self.chat_tokens(messages)], params, speculation, response_format)[0]
 
     def chat_tokens(self, messages: Sequence[Message]) -> list[int]:
         """A conversation as the prompt's token ids. Text of special tokens inside messages stays text."""
@@ -211,26 +223,50 @@ class LLM:
         for sequence in [*self.engine.scheduler.running, *self.engine.scheduler.waiting]:
             self.engine.abort(sequence)
 
+    def constraint(self, response_format: ResponseFormat | None, params: SamplingParams) -> Matcher | None:
+        """What an answer has to match, compiled; every choice takes a copy. None where any text will do.
+
+        Safe to call from any thread.
+
+        Raises:
+            RequestError: the format cannot be used, or a sampling parameter contradicts it; the message names the
+                field.
+        """
+        constraint = None if response_format is None else self._compiler.compile(response_format)
+        for name in ("ignore_eos", "min_tokens") if constraint else ():
+            if value := getattr(params, name):
+                raise RequestError(f"{name} is {value}, but an answer with a response_format ends when it is complete")
+        return constraint
+
     def _sequences(
-        self, prompts: str | Sequence[Prompt], params: Params, speculation: Speculation
+        self, prompts: str | Sequence[Prompt], params: Params, speculation: Speculation, response_format: Formats
     ) -> list[EngineSequence]:
         """Check everything; a sequence for every choice of every prompt."""
         each: Sequence[Prompt] = [prompts] if isinstance(prompts, str) else prompts
         each_params = [params] * len(each) if isinstance(params, SamplingParams) else params
         if len(each_params) != len(each):
             raise ConfigError(f"{len(each)} prompts but {len(each_params)} params; give one, or one for each prompt")
-        unknown = set(speculation.proposers) - set(self.proposers)
+        formats = (
+            [response_format] * len(each)
+            if response_format is None or isinstance(response_format, Mapping)
+            else response_format
+        )
+        if len(formats) != len(each):
+            raise ConfigError(
+                f"{len(each)} prompts but {len(formats)} response formats; give one, or one for each prompt"
+            )
+        unknown = set(speculation.proposers) - {*self.proposers, "grammar"}
         if unknown:
             raise ConfigError(
                 f"proposer {min(unknown)!r} is not loaded; loaded are {', '.join(self.proposers) or 'none'}"
             )
         sequences: list[EngineSequence] = []
-        for request, (prompt, one) in enumerate(zip(each, each_params, strict=True)):
+        for request, (prompt, one, response) in enumerate(zip(each, each_params, formats, strict=True)):
             if not isinstance(prompt, Iterable):
                 raise RequestError(f"prompt {prompt!r} is neither text nor a list of token ids; give a list of prompts")
             tokens = self.tokenizer.encode(prompt, parse_special=True) if isinstance(prompt, str) else list(prompt)
             self._check(tokens, one)
-            sequences += self._choices(request, tokens, one, speculation)
+            sequences += self._choices(request, tokens, one, speculation, self.constraint(response, one))
         return sequences
 
     def _check(self, tokens: list[int], params: SamplingParams) -> None:
@@ -258,20 +294,27 @@ class LLM:
             )
 
     def _choices(
-        self, request: int, tokens: list[int], params: SamplingParams, speculation: Speculation
+        self,
+        request: int,
+        tokens: list[int],
+        params: SamplingParams,
+        speculation: Speculation,
+        constraint: Matcher | None,
     ) -> list[EngineSequence]:
+        proposers = self.proposers if constraint is None else tuple(dict.fromkeys(("grammar", *self.proposers)))
         seed = secrets.randbits(64) if params.seed is None else params.seed
         choices: list[EngineSequence] = []
         for choice in range(params.n):
             key = noise_key(seed, choice)
+            own = constraint.copy() if constraint else None
             choices.append(
                 EngineSequence(
-                    context=Context(next(self._ids), list(tokens), len(tokens), params, key, speculation.rule),
+                    context=Context(next(self._ids), list(tokens), len(tokens), params, key, speculation.rule, own),
                     request=request,
                     choice=choice,
                     seed=seed,
                     speculation=speculation,
-                    proposers=speculation.proposers or self.proposers,
+                    proposers=speculation.proposers or proposers,
                     eos_ids=self.tokenizer.eos_ids,
                     detokenizer=Detokenizer(self.tokenizer),
                     stops=StopMatcher(params.stop),

@@ -15,6 +15,7 @@ from foredraft.proposers.base import Proposer, Resources
 
 GROUP = "foredraft.proposers"
 BUILT_IN = {
+    "grammar": "foredraft.proposers.grammar:create",
     "lookup": "foredraft.proposers.lookup:create",
     "draft_model": "foredraft.proposers.draft_model:create",
 }

@@ -111,7 +111,9 @@ class DraftModelProposer(Proposer):
 
     def _draw(self, logits: FloatArray, context: Context, drafted: list[int]) -> tuple[int, FloatArray | None]:
         params = context.params
-        scores = process(logits, params, context.prompt, [*context.output, *drafted], self._eos_ids)
+        # The target's mask: a token that it forbids could only be refused.
+        mask = context.constraint.mask(drafted) if context.constraint else None
+        scores = process(logits, params, context.prompt, [*context.output, *drafted], self._eos_ids, mask)
         noise = BlockNoise(context.key, len(context.tokens))
         return draft_token(scores, params.temperature == 0, context.rule, noise, len(drafted))
 

@@ -3,7 +3,7 @@
 One pure function for every row, drafted or not: what a row gets depends on its own token path only, so penalties count
 the accepted part of a block and a mask of min_tokens ends where it should (the faults of other engines here: a bias
 or penalty that reaches only the first row of a block). The order is fixed: logit bias, repetition penalty, presence
-and frequency penalties, min_tokens, temperature, top-k, top-p, min-p.
+and frequency penalties, min_tokens, mask, temperature, top-k, top-p, min-p.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from foredraft.core import FloatArray, SamplingParams
+from foredraft.core import BoolArray, FloatArray, SamplingParams
 from foredraft.errors import ForedraftError, RequestError
 from foredraft.sampling.noise import Float64Array
 
@@ -24,24 +24,30 @@ _FIRST_CANDIDATES = 128  # how many tokens top-p orders at first; most nuclei ar
 
 
 def process(
-    logits: FloatArray, params: SamplingParams, prompt: Sequence[int], output: Sequence[int], eos_ids: Collection[int]
+    logits: FloatArray,
+    params: SamplingParams,
+    prompt: Sequence[int],
+    output: Sequence[int],
+    eos_ids: Collection[int],
+    mask: BoolArray | None = None,
 ) -> Scores:
     """The scores that the next token is chosen by, [vocabulary]; masked tokens are -inf.
 
-    At temperature 0 these are the logits after bias, penalties and min_tokens (the very same array if none is asked
-    for), to be taken by argmax. Else they are float64, divided by the temperature, with a maximum of 0; their softmax
-    is the target's law. `logits` is never changed.
+    At temperature 0 these are the logits after bias, penalties, min_tokens and mask (the very same array if none is
+    asked for), to be taken by argmax. Else they are float64, divided by the temperature, with a maximum of 0; their
+    softmax is the target's law. `logits` is never changed.
 
     Args:
         logits: float32 [vocabulary], the model's own.
         prompt, output: the row's own path, up to and with its token; drafted tokens before it are part of `output`.
         eos_ids: tokens that end a request, forbidden with the stop tokens while output is shorter than min_tokens.
+        mask: bool [vocabulary], the tokens that a constraint allows after this path; None allows all.
 
     Raises:
         RequestError: a token id of the parameters is outside the vocabulary.
         ForedraftError: a logit is NaN or +inf, or nothing is left to choose from.
     """
-    adjusted = _adjust(logits, params, prompt, output, eos_ids)
+    adjusted = _adjust(logits, params, prompt, output, eos_ids, mask)
     if params.temperature == 0:
         return adjusted
     scores = _heat(adjusted, params.temperature)
@@ -82,12 +88,17 @@ def check_choosable(best: float) -> None:
 
 
 def _adjust(
-    logits: FloatArray, params: SamplingParams, prompt: Sequence[int], output: Sequence[int], eos_ids: Collection[int]
+    logits: FloatArray,
+    params: SamplingParams,
+    prompt: Sequence[int],
+    output: Sequence[int],
+    eos_ids: Collection[int],
+    mask: BoolArray | None,
 ) -> FloatArray:
-    """Bias, penalties and min_tokens, in float32; returns `logits` itself where none is asked for."""
+    """Bias, penalties, min_tokens and mask, in float32; returns `logits` itself where none is asked for."""
     is_early = len(output) < params.min_tokens
     has_counts = bool(params.presence_penalty or params.frequency_penalty)
-    if not (params.logit_bias or params.repetition_penalty != 1 or has_counts or is_early):
+    if not (params.logit_bias or params.repetition_penalty != 1 or has_counts or is_early or mask is not None):
         return logits
     scores = logits.copy()
     if params.logit_bias:
@@ -105,6 +116,8 @@ def _adjust(
         scores[_checked("stop_token_ids", params.stop_token_ids, scores.size)] = -np.inf
         if not params.ignore_eos:
             scores[list(eos_ids)] = -np.inf
+    if mask is not None:
+        scores[~mask] = -np.inf
     return scores
 
 

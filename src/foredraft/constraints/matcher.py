@@ -1,0 +1,139 @@
+"""Which tokens may come next under a grammar: llguidance's Earley parser over the target's own vocabulary.
+
+A parser that reaches one of its limits, or a place where no token of the model fits, is in an error state that it
+never leaves; it then allows the tokens that end a text only, and the sequence ends with finish_reason "error".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foredraft.constraints.formats import ResponseFormat, field_name, to_grammar
+from foredraft.core import BoolArray
+from foredraft.errors import ConfigError, RequestError
+from foredraft.models.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+log = logging.getLogger("foredraft")
+
+
+class Matcher:
+    """What one sequence may still say: a `core.Constraint`. Made by `Compiler.compile` and `copy`."""
+
+    def __init__(self, matcher: LLMatcher, vocab_size: int) -> None:
+        self._matcher, self._vocab_size = matcher, vocab_size
+        self._masks: dict[tuple[int, ...], BoolArray] = {}  # drafting and verification ask for the same paths
+
+    def copy(self) -> Matcher:
+        """A matcher in the same state that shares nothing with this one."""
+        return Matcher(self._matcher.deep_copy(), self._vocab_size)
+
+    @property
+    def finish_reason(self) -> str | None:
+        if self._matcher.is_error():
+            return "error"
+        return "stop" if self._matcher.is_stopped() else None
+
+    @property
+    def error(self) -> str:
+        """What went wrong, in llguidance's words; empty while nothing has."""
+        return _reason(self._matcher.get_error())
+
+    def mask(self, path: Sequence[int]) -> BoolArray:
+        key = tuple(path)
+        if key not in self._masks:
+            num_consumed = self._matcher.try_consume_tokens(list(path))
+            bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+            self._matcher.rollback(num_consumed)
+            self._masks[key] = np.unpackbits(bits, count=self._vocab_size, bitorder="little").view(np.bool_)
+        return self._masks[key]
+
+    def num_allowed(self, tokens: Sequence[int]) -> int:
+        return self._matcher.validate_tokens(list(tokens))
+
+    def forced(self) -> list[int]:
+        return self._matcher.compute_ff_tokens()
+
+    def advance(self, token: int) -> None:
+        self._masks.clear()
+        if not self._matcher.consume_token(token):
+            log.warning("a response format could not be kept to: %s", self.error)
+
+
+class Compiler:
+    """Makes matchers for one tokenizer, whose vocabulary is taken in with the first format."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def compile(self, response_format: ResponseFormat) -> Matcher | None:
+        """A matcher at the beginning of the text; None for a format that allows any text.
+
+        Its time and memory are bounded: by the length of what is compiled, by llguidance's limits on the size and the
+        effort of a grammar, and because nothing that a schema refers to is ever fetched.
+
+        Raises:
+            RequestError: the format is not valid, not supported, too large, or nothing can match it; the message names
+                the field.
+            ConfigError: llguidance is not installed.
+        """
+        try:
+            import llguidance
+        except ImportError as exc:
+            raise ConfigError("response_format needs llguidance; pip install 'foredraft[grammar]'") from exc
+        grammar = to_grammar(response_format)
+        if grammar is None:
+            return None
+        parser = llguidance.LLMatcher(self._vocabulary, grammar, log_level=0, limits=_limits())
+        matcher = Matcher(parser, self._tokenizer.vocab_size)
+        if not matcher.error:
+            matcher.mask(())  # some limits are met here first, and so is a grammar that nothing can match
+        if matcher.error:
+            raise RequestError(f"{field_name(response_format)} cannot be used: {matcher.error}")
+        return matcher
+
+    @cached_property
+    def _vocabulary(self) -> LLTokenizer:
+        from llguidance import LLTokenizer
+
+        vocabulary: Any = _Vocabulary(self._tokenizer)  # has what is read of a TokenizerWrapper
+        return LLTokenizer(vocabulary, eos_token=sorted(self._tokenizer.eos_ids))
+
+
+class _Vocabulary:
+    """A tokenizer as llguidance wants to see it. Tokens that are never text are marked as special."""
+
+    is_tokenizer_wrapper = True
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        ids = range(tokenizer.vocab_size)
+        self._tokenizer = tokenizer
+        self.eos_token_id = min(tokenizer.eos_ids)
+        self.bos_token_id = tokenizer.bos_id
+        self.tokens = [tokenizer.token_bytes(id, show_special=True) for id in ids]
+        self.special_token_ids = [id for id in ids if tokenizer.is_padding(id) or not tokenizer.token_bytes(id)]
+
+    def __call__(self, text: str) -> list[int]:
+        return self._tokenizer.encode_continuation(text)
+
+
+def _limits() -> LLParserLimits:
+    """Tighter than llguidance's own where memory is at stake: a state of the lexer takes up to 2 kB."""
+    from llguidance import LLParserLimits
+
+    return LLParserLimits(max_lexer_states=50_000, max_grammar_size=100_000, verbose_errors=False)
+
+
+def _reason(error: str) -> str:
+    """An error's sentence, without the dump of the parser that may follow it."""
+    lines = error.partition("<")[0].strip() if error.startswith("<") else error.partition("\n<")[0]
+    if lines == "NoExtensionBias":
+        return "no text of this model matches it"
+    return " ".join(lines.split())
