@@ -27,12 +27,12 @@ def registered(monkeypatch):
 
 
 def test_built_in_names():
-    assert proposers.known() == ["draft_model", "lookup"]
+    assert proposers.known() == ["draft_model", "grammar", "lookup"]
     assert isinstance(proposers.create("lookup", RESOURCES), Lookup)
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(ConfigError, match="unknown proposer 'eagle'; known are draft_model, lookup"):
+    with pytest.raises(ConfigError, match="unknown proposer 'eagle'; known are draft_model, grammar, lookup"):
         proposers.create("eagle", RESOURCES)
 
 
@@ -43,9 +43,9 @@ def test_a_missing_draft_model_is_said():
 
 @pytest.mark.usefixtures("registered")
 def test_another_package_may_register_one():
-    assert proposers.known() == ["draft_model", "lookup", "theirs"]
+    assert proposers.known() == ["draft_model", "grammar", "lookup", "theirs"]
     assert proposers.create("theirs", RESOURCES).name == "theirs"
-    with pytest.raises(ConfigError, match="draft_model, lookup, theirs"):
+    with pytest.raises(ConfigError, match="draft_model, grammar, lookup, theirs"):
         proposers.create("ours", RESOURCES)
 
 

@@ -94,7 +94,7 @@ class Compiler:
         parser = llguidance.LLMatcher(self._vocabulary, grammar, log_level=0, limits=_limits())
         matcher = Matcher(parser, self._tokenizer.vocab_size)
         if not matcher.error:
-            matcher.mask(())  # some limits are met here first, and so is a grammar that nothing can match
+            matcher.mask(matcher.forced())  # some limits are met here first, or that nothing can match
         if matcher.error:
             raise RequestError(f"{field_name(response_format)} cannot be used: {matcher.error}")
         return matcher
@@ -132,8 +132,8 @@ def _limits() -> LLParserLimits:
 
 
 def _reason(error: str) -> str:
-    """An error's sentence, without the dump of the parser that may follow it."""
-    lines = error.partition("<")[0].strip() if error.startswith("<") else error.partition("\n<")[0]
-    if lines == "NoExtensionBias":
+    """An error as one line, without the dump of the parser that follows it, and the middle of what it quotes."""
+    line = " ".join(error.partition("\n<")[0].split())
+    if line == "NoExtensionBias":
         return "no text of this model matches it"
-    return " ".join(lines.split())
+    return line if len(line) <= 300 else f"{line[:200]} ... {line[-100:]}"
