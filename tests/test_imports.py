@@ -13,7 +13,7 @@ ROOT = Path(foredraft.__file__).parent
 # Lower layers first; a module may import from lower layers and from its own package.
 LAYERS = (
     ("errors",),
-    ("core", "config", "theory"),
+    ("core", "config", "theory", "worker"),
     ("ops",),
     ("kv", "sampling"),
     ("models",),

@@ -197,6 +197,13 @@ def test_copies_share_nothing(compile, tokenizer):
     assert second.mask(())[tokenizer.encode("no", add_bos=False)[0]]
 
 
+def test_what_compiles_for_ever_is_ended_and_others_go_on(compile):
+    endless = schema(allOf=[{"type": "integer", "multipleOf": n} for n in (7, 11, 13, 17, 19, 23)])
+    with pytest.raises(RequestError, match=r"response_format\.schema cannot be used: it takes too long to compile"):
+        compile(endless)
+    assert compile(FORMATS[0]).finish_reason is None
+
+
 def test_nothing_is_fetched(compile, monkeypatch, tmp_path):
     import socket
 
@@ -218,6 +225,10 @@ DOUBLING = {str(i): {"type": "array", "prefixItems": [{"$ref": f"#/$defs/{i + 1}
 HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "deep": (schema(**nested(400)), "cannot be read: .*recursion limit"),
     "deeper": (schema(**nested(50_000)), "not plain JSON"),
+    "memory": (
+        schema(allOf=[{"type": "string", "pattern": f"{i}.*{i}"} for i in range(1000)]),
+        r"too long to compile|in bounds \(status",
+    ),
     "long": (schema(enum=[f"value {i}" for i in range(10_000)]), "characters; allowed are 65536"),
     "product of unions": (
         schema(allOf=[{"anyOf": [{"properties": {f"{i} {j}": {}}} for j in range(4)]} for i in range(12)]),

@@ -6,9 +6,12 @@ never leaves; it then allows the tokens that end a text only, and the sequence e
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,11 +20,16 @@ from foredraft.constraints.formats import ResponseFormat, field_name, to_grammar
 from foredraft.core import BoolArray
 from foredraft.errors import ConfigError, RequestError
 from foredraft.models.tokenizer import Tokenizer
+from foredraft.worker import Worker, WorkerError
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+    from llguidance import LLMatcher, LLTokenizer
 
 log = logging.getLogger("foredraft")
+
+# Tighter than llguidance's own where memory is at stake: a state of the lexer takes up to 2 kB.
+_LIMITS: dict[str, Any] = {"max_lexer_states": 50_000, "max_grammar_size": 100_000, "verbose_errors": False}
+_SCRIPT = Path(__file__).with_name("trial_worker.py")
 
 
 class Matcher:
@@ -68,16 +76,17 @@ class Matcher:
 
 
 class Compiler:
-    """Makes matchers for one tokenizer, whose vocabulary is taken in with the first format."""
+    """Makes matchers for one tokenizer, whose vocabulary is taken in with the first format. Safe to share."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self._worker = Worker(_SCRIPT, lambda: self._vocabulary.as_line())
 
     def compile(self, response_format: ResponseFormat) -> Matcher | None:
         """A matcher at the beginning of the text; None for a format that allows any text.
 
-        Its time and memory are bounded: by the length of what is compiled, by llguidance's limits on the size and the
-        effort of a grammar, and because nothing that a schema refers to is ever fetched.
+        Its time and memory are bounded: by a trial in a process of its own (trial_worker.py), by the length of what is
+        compiled and by llguidance's own limits. Nothing that a schema refers to is ever fetched.
 
         Raises:
             RequestError: the format is not valid, not supported, too large, or nothing can match it; the message names
@@ -91,19 +100,29 @@ class Compiler:
         grammar = to_grammar(response_format)
         if grammar is None:
             return None
-        parser = llguidance.LLMatcher(self._vocabulary, grammar, log_level=0, limits=_limits())
-        matcher = Matcher(parser, self._tokenizer.vocab_size)
-        if not matcher.error:
-            matcher.mask(matcher.forced())  # some limits are met here first, or that nothing can match
-        if matcher.error:
-            raise RequestError(f"{field_name(response_format)} cannot be used: {matcher.error}")
-        return matcher
+        if error := self._trial(grammar):
+            raise RequestError(f"{field_name(response_format)} cannot be used: {error}")
+        limits = llguidance.LLParserLimits(**_LIMITS)
+        parser = llguidance.LLMatcher(self._parser_tokenizer, grammar, log_level=0, limits=limits)
+        return Matcher(parser, self._tokenizer.vocab_size)
+
+    def _trial(self, grammar: str) -> str:
+        """What is wrong with a grammar; empty if it can be compiled here."""
+        request = json.dumps({"grammar": grammar, "limits": _LIMITS}).encode() + b"\n"
+        try:
+            return _reason(json.loads(self._worker.ask(request))["error"])
+        except WorkerError as exc:
+            return "it takes too long to compile" if exc.is_too_long else f"it cannot be compiled in bounds ({exc})"
 
     @cached_property
-    def _vocabulary(self) -> LLTokenizer:
+    def _vocabulary(self) -> _Vocabulary:
+        return _Vocabulary(self._tokenizer)
+
+    @cached_property
+    def _parser_tokenizer(self) -> LLTokenizer:
         from llguidance import LLTokenizer
 
-        vocabulary: Any = _Vocabulary(self._tokenizer)  # has what is read of a TokenizerWrapper
+        vocabulary: Any = self._vocabulary  # has what is read of a TokenizerWrapper
         return LLTokenizer(vocabulary, eos_token=sorted(self._tokenizer.eos_ids))
 
 
@@ -123,12 +142,13 @@ class _Vocabulary:
     def __call__(self, text: str) -> list[int]:
         return self._tokenizer.encode_continuation(text)
 
-
-def _limits() -> LLParserLimits:
-    """Tighter than llguidance's own where memory is at stake: a state of the lexer takes up to 2 kB."""
-    from llguidance import LLParserLimits
-
-    return LLParserLimits(max_lexer_states=50_000, max_grammar_size=100_000, verbose_errors=False)
+    def as_line(self) -> bytes:
+        """All of it but the encoding of text, for the trial's process."""
+        tokens = [base64.b64encode(token).decode() for token in self.tokens]
+        eos_ids = sorted(self._tokenizer.eos_ids)
+        return (
+            json.dumps({"tokens": tokens, "special_ids": self.special_token_ids, "eos_ids": eos_ids}).encode() + b"\n"
+        )
 
 
 def _reason(error: str) -> str:
