@@ -69,7 +69,8 @@ def test_every_module_is_seen() -> None:
 @pytest.mark.parametrize(
     ("statement", "unwanted"),
     [
-        ("import foredraft", {"torch", "matplotlib", "tokenizers", "jinja2", "huggingface_hub", "rich"}),
+        ("import foredraft", {"torch", "llguidance", "matplotlib", "tokenizers", "jinja2", "huggingface_hub", "rich"}),
+        ("import foredraft.engine.llm", {"llguidance", "matplotlib"}),
         ("import foredraft.cli.main", {"numpy", "torch", "matplotlib", "tokenizers", "jinja2", "huggingface_hub"}),
     ],
 )

@@ -126,6 +126,18 @@ def test_a_chat_and_a_stream_take_a_format(llm):
     assert streamed[-1].finish_reason == "stop"
 
 
+def test_a_grammar_that_grows_too_complex_ends_its_own_answer(llm, caplog):
+    growing = {"type": "grammar", "grammar": "start: " + " | ".join(f'/[vw]/ "{i}"' for i in range(2500))}
+    params = SamplingParams(temperature=1.0, max_tokens=100, seed=1)
+    for how in (OFF, ON):
+        lost, other = llm.generate(["the", "and"], params, how, [growing, DIGITS])
+        assert lost.finish_reason == "error"
+        assert other.finish_reason == "stop"
+        assert lost.text in ("v", "w")
+        assert caplog.text.count("Current row has") == 1
+        caplog.clear()
+
+
 def test_max_tokens_may_come_first(llm):
     (result,) = llm.generate("the", SamplingParams(max_tokens=5), ON, FORMAT)
     assert result.finish_reason == "length"

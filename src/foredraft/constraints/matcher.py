@@ -38,6 +38,7 @@ class Matcher:
     def __init__(self, matcher: LLMatcher, vocab_size: int) -> None:
         self._matcher, self._vocab_size = matcher, vocab_size
         self._masks: dict[tuple[int, ...], BoolArray] = {}  # drafting and verification ask for the same paths
+        self._is_reported = False
 
     def copy(self) -> Matcher:
         """A matcher in the same state that shares nothing with this one."""
@@ -49,16 +50,12 @@ class Matcher:
             return "error"
         return "stop" if self._matcher.is_stopped() else None
 
-    @property
-    def error(self) -> str:
-        """What went wrong, in llguidance's words; empty while nothing has."""
-        return _reason(self._matcher.get_error())
-
     def mask(self, path: Sequence[int]) -> BoolArray:
         key = tuple(path)
         if key not in self._masks:
             num_consumed = self._matcher.try_consume_tokens(list(path))
             bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+            self._warn_if_lost()
             self._matcher.rollback(num_consumed)
             self._masks[key] = np.unpackbits(bits, count=self._vocab_size, bitorder="little").view(np.bool_)
         return self._masks[key]
@@ -71,8 +68,13 @@ class Matcher:
 
     def advance(self, token: int) -> None:
         self._masks.clear()
-        if not self._matcher.consume_token(token):
-            log.warning("a response format could not be kept to: %s", self.error)
+        self._matcher.consume_token(token)
+        self._warn_if_lost()
+
+    def _warn_if_lost(self) -> None:
+        if self._matcher.is_error() and not self._is_reported:
+            self._is_reported = True
+            log.warning("a response format could not be kept to: %s", _reason(self._matcher.get_error()))
 
 
 class Compiler:
