@@ -89,6 +89,18 @@ def test_answers_are_valid_under_every_rule(llm, rule):
     assert sum(choice.stats.num_accepted for result in results for choice in result.choices) > 100
 
 
+def test_a_draft_model_without_the_tokens_that_may_follow_goes_on(model, caplog):
+    llm = LLM(model, model, kv_memory=32 * MIB)
+    drafter = llm.engine._proposers["draft_model"]
+    drafter._model.allowed[[llm.tokenizer.encode(digit, add_bos=False)[0] for digit in "0123456789"]] = False
+    params = SamplingParams(temperature=1.0, max_tokens=12, seed=1)
+    for rule in ("exact", "rejection", "block"):
+        result = llm.generate("the", params, Speculation("on", 3, ("draft_model",), rule), DIGITS)[0]
+        assert result.text.isdigit()
+        assert result.stats.num_drafts == (0 if rule == "exact" else 4)
+    assert "failed" not in caplog.text
+
+
 def test_preempted_sequences_read_nothing_twice(llm, model):
     params = [SamplingParams(temperature=1.0, max_tokens=200, seed=seed) for seed in range(6)]
     expected = outcomes(llm.generate(["the cat"] * 6, params, OFF, FORMAT))
