@@ -36,6 +36,7 @@ class FakeLLM:
         self.tokenizer = SimpleNamespace(encode=lambda text, parse_special=False: list(text.encode()))
         self.context_length = int(settings.get("context_length") or 100_000)  # type: ignore[call-overload]
         self.prompts: list[list[int]] = []
+        self.response_format: Mapping[str, object] | None = None
         self.is_closed = False
         self._step = 0
         type(self).instances.append(self)
@@ -57,7 +58,10 @@ class FakeLLM:
         prompts: Sequence[Sequence[int]],
         params: SamplingParams | Sequence[SamplingParams] = SamplingParams(),  # noqa: B008
         speculation: Speculation = Speculation(),  # noqa: B008
+        *,
+        response_format: Mapping[str, object] | None = None,
     ) -> Iterator[Chunk]:
+        self.response_format = response_format
         each = [params] * len(prompts) if isinstance(params, SamplingParams) else params
         for prompt in prompts:
             if len(prompt) >= self.context_length:

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from foredraft.core import Context, Draft, FloatArray, SamplingParams, Speculation, Verdict
+from foredraft.core import BoolArray, Constraint, Context, Draft, FloatArray, SamplingParams, Speculation, Verdict
 from foredraft.engine.engine import Engine
 from foredraft.engine.sequence import Chunk
 from foredraft.engine.sequence import Sequence as EngineSequence
@@ -90,8 +90,43 @@ class PathModel:
 def next_token(context: Context, drafted: Sequence[int] = ()) -> int:
     """The token that the model will choose after a context and some drafted tokens, without engine or cache."""
     output = [*context.output, *drafted]
-    scores = process(logits_after([*context.prompt, *output]), context.params, context.prompt, output, (EOS,))
+    mask = context.constraint.mask(drafted) if context.constraint else None
+    scores = process(logits_after([*context.prompt, *output]), context.params, context.prompt, output, (EOS,), mask)
     return choose(scores, context.params.temperature, context.key, len(context.tokens) + len(drafted))
+
+
+class Steps:
+    """A constraint of `length` tokens at most, by what the tokens before add up to. Every fourth token is forced."""
+
+    def __init__(self, length: int) -> None:
+        self.output: list[int] = []
+        self._length = length
+
+    @property
+    def finish_reason(self) -> str | None:
+        return "stop" if len(self.output) >= self._length else None
+
+    def mask(self, path: Sequence[int]) -> BoolArray:
+        before = [*self.output, *path]
+        mask = np.zeros(VOCAB, np.bool_)
+        if len(before) >= self._length or EOS in before:
+            mask[EOS] = True
+        elif len(before) % 4 == 3:
+            mask[sum(before) % 20] = True
+        else:
+            mask[[token for token in range(EOS) if (token + sum(before)) % 3]] = True
+            mask[EOS] = sum(before) % 7 == 0
+        return mask
+
+    def num_allowed(self, tokens: Sequence[int]) -> int:
+        return next((i for i, token in enumerate(tokens) if not self.mask(tokens[:i])[token]), len(tokens))
+
+    def forced(self) -> list[int]:
+        return [int(self.mask([]).argmax())] if self.mask([]).sum() == 1 else []
+
+    def advance(self, token: int) -> None:
+        assert self.mask([])[token]
+        self.output.append(token)
 
 
 class FakeProposer(Proposer):
@@ -204,12 +239,15 @@ def new_sequence(
     choice: int = 0,
     leader: EngineSequence | None = None,
     scope: str = "",
+    constraint: Constraint | None = None,
 ) -> EngineSequence:
     """A sequence as the Python API makes it; speculation None means off."""
     seed = params.seed or 0
     speculation = speculation or Speculation("off")
     key = noise_key(seed, choice)
-    context = Context(next(_ids), list(prompt), len(prompt), params, key, speculation.rule, scope=scope)
+    context = Context(
+        next(_ids), list(prompt), len(prompt), params, key, speculation.rule, constraint=constraint, scope=scope
+    )
     return EngineSequence(
         context=context,
         request=request,

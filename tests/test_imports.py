@@ -14,11 +14,11 @@ ROOT = Path(foredraft.__file__).parent
 LAYERS = (
     ("errors",),
     ("config",),
-    ("core", "theory"),
+    ("core", "theory", "worker"),
     ("ops",),
     ("kv", "sampling"),
     ("models",),
-    ("proposers", "verify", "governor"),
+    ("proposers", "verify", "governor", "constraints"),
     ("engine",),
     ("bench", "server"),
     ("cli",),
@@ -70,7 +70,8 @@ def test_every_module_is_seen() -> None:
 @pytest.mark.parametrize(
     ("statement", "unwanted"),
     [
-        ("import foredraft", {"torch", "matplotlib", "tokenizers", "jinja2", "huggingface_hub", "rich"}),
+        ("import foredraft", {"torch", "llguidance", "matplotlib", "tokenizers", "jinja2", "huggingface_hub", "rich"}),
+        ("import foredraft.engine.llm", {"llguidance", "matplotlib"}),
         ("import foredraft.cli.main", {"numpy", "torch", "matplotlib", "tokenizers", "jinja2", "huggingface_hub"}),
     ],
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from foredraft.errors import ConfigError
 
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int32]
+BoolArray = NDArray[np.bool_]
 
 RULES = ("exact", "rejection", "block")
 SPECULATION_MODES = ("off", "auto", "on")
@@ -112,13 +113,37 @@ class Speculation:
         check(self)
 
 
+class Constraint(Protocol):
+    """What a sequence's output has to match. Its state is the output so far; only `advance` changes it.
+
+    One for each choice; the answers depend on the output and on the arguments alone.
+    """
+
+    @property
+    def finish_reason(self) -> str | None:
+        """None while more may follow; "stop" when the output is complete and nothing may; "error" when it is lost."""
+
+    def mask(self, path: Sequence[int]) -> BoolArray:
+        """Tokens that may follow the output and then `path`, bool [vocabulary]; not to be changed. Never empty: where
+        nothing else may follow, the tokens that end a text may."""
+
+    def num_allowed(self, tokens: Sequence[int]) -> int:
+        """How many of `tokens`, from the first on, may follow the output, at most."""
+
+    def forced(self) -> list[int]:
+        """Tokens of the text that has to follow the output, as far as it is the only one; may be empty."""
+
+    def advance(self, token: int) -> None:
+        """Take a token as part of the output."""
+
+
 @dataclass
 class Context:
     """What a proposer may read of a sequence. Owned and mutated by the engine alone, between steps.
 
     `tokens` is prompt followed by output; `key` is the noise key of this request and choice (sampling/noise.py).
     `prediction` is what the caller expects the output to be, empty for no idea. Keys and values are shared only between
-    contexts of one `scope`.
+    contexts of one `scope`. `constraint` has taken in the output.
     """
 
     id: int
@@ -129,6 +154,7 @@ class Context:
     rule: str = "exact"
     prediction: tuple[int, ...] = ()
     scope: str = ""
+    constraint: Constraint | None = None
 
     @property
     def prompt(self) -> list[int]:

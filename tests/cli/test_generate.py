@@ -39,6 +39,17 @@ def test_options_reach_the_model(cli, fake):
     assert settings["proposers"] == ("draft_model", "lookup")
 
 
+def test_a_schema_reaches_the_model(cli, fake, tmp_path):
+    path = tmp_path / "schema.json"
+    path.write_text('{"type": "integer"}')
+    cli("generate", "--model", "m", "--prompt", "hi", "--json-schema", path)
+    cli("generate", "--model", "m", "--prompt", "hi")
+    schema = {"type": "json_schema", "schema": {"type": "integer"}}
+    assert [llm.response_format for llm in fake.instances] == [schema, None]
+    path.write_text("{")
+    assert f"{path} is not JSON" in refused(cli("generate", "--model", "m", "--prompt", "hi", "--json-schema", path))
+
+
 def test_show_drafts_with_marks(cli, fake):
     done = cli("generate", "--model", "m", "--prompt", "abcdefghi", "--max-tokens", 9, "--k", 2, "--show-drafts")
     # Three steps of two drafted tokens and the model's own; in the third step it refuses the draft.
@@ -99,6 +110,7 @@ def test_a_fresh_seed_is_reported(cli, fake):
         ("--model m --prompt x --prompt-file y", "give one of them"),
         ("--model m --prompt-file /nowhere", "/nowhere cannot be read"),
         ("--model m --prompt-file /", "/ cannot be read"),
+        ("--model m --prompt x --json-schema /nowhere", "/nowhere cannot be read"),
         ("--model m --prompt x --top-p 3", "top_p is 3.0; allowed is above 0"),
         ("--model m --prompt x --temperature nan", "temperature is nan"),
         ("--model m --prompt x --max-tokens 0", "max_tokens is 0"),

@@ -161,6 +161,7 @@ def test_the_space_prefix_follows_special_tokens() -> None:
     tokenizer = Tokenizer.from_metadata(metadata)
     assert strings(tokenizer, "a<s>a", parse_special=True) == ["\u2581", "a", "<s>", "\u2581", "a"]
     assert strings(tokenizer, "") == []
+    assert [tokenizer.tokens[id] for id in tokenizer.encode_continuation("a<s>")] == ["a", "<0x3C>", "<0x73>", "<0x3E>"]
 
 
 _letters = st.text("ab \u2581", max_size=24)

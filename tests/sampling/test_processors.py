@@ -129,6 +129,17 @@ def test_min_tokens_forbids_ends_until_it_is_reached() -> None:
     assert process(logits, params, [], [0, 0], [2]) is logits
 
 
+def test_a_mask_comes_after_all_that_is_added_and_before_what_is_cut() -> None:
+    logits = np.array([9, 8, 1, 0, -1], np.float32)
+    mask = np.array([False, False, True, True, False])
+    params = SamplingParams(temperature=1.0, top_k=2, logit_bias={0: 100.0, 3: 2.0})
+    scores = process(logits, params, [], [], (), mask)
+    assert scores.tolist() == [-np.inf, -np.inf, 1.0, 2.0, -np.inf]
+    greedy = process(logits, SamplingParams(), [], [], (), mask)
+    assert greedy.tolist() == [-np.inf, -np.inf, 1.0, 0.0, -np.inf]
+    assert logits.tolist() == [9, 8, 1, 0, -1]
+
+
 def test_the_lowest_temperature_does_not_overflow() -> None:
     logits = np.array([1e4, -1e4, 1e4 - 1], np.float32)
     scores = process(logits, SamplingParams(temperature=5e-324), [], [], [])

@@ -11,6 +11,7 @@ from foredraft.bench.timing import Timeline, decode_window, prompt_window, timed
 
 if TYPE_CHECKING:
     from foredraft.cli.output import Writer
+    from foredraft.constraints.formats import ResponseFormat
     from foredraft.core import SamplingParams, Speculation, SpeculationStats
     from foredraft.engine.llm import LLM
 
@@ -18,8 +19,14 @@ if TYPE_CHECKING:
 class Exchange:
     """A prompt and what has come of it so far. After an interruption it holds what came until then."""
 
-    def __init__(self, tokens: Sequence[int], params: SamplingParams, how: Speculation) -> None:
-        self.tokens, self.params, self.how = tokens, params, how
+    def __init__(
+        self,
+        tokens: Sequence[int],
+        params: SamplingParams,
+        how: Speculation,
+        response_format: ResponseFormat | None = None,
+    ) -> None:
+        self.tokens, self.params, self.how, self.response_format = tokens, params, how, response_format
         self.timeline = Timeline(0.0, len(tokens))
         self._answers: dict[tuple[int, int], Answer] = {}
 
@@ -27,7 +34,9 @@ class Exchange:
         """Run the prompt to its end, writing text as it comes."""
         self.timeline = Timeline.start(len(self.tokens))
         try:
-            with closing(llm.stream([self.tokens], self.params, self.how)) as chunks:
+            with closing(
+                llm.stream([self.tokens], self.params, self.how, response_format=self.response_format)
+            ) as chunks:
                 for chunk in collected(timed(chunks, [self.timeline]), self._answers):
                     if writer:
                         writer.write(chunk.text, chunk.origin)

@@ -26,6 +26,18 @@ def read_text(path: Path) -> str:
         raise ConfigError(f"{path} is not UTF-8 text; convert it first") from None
 
 
+def read_json(path: Path) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+        ConfigError: as for `read_text`, or it is not JSON.
+    """
+    try:
+        return json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from None
+
+
 def check_writable(path: Path | None) -> None:
     """Make sure, before any work is done, that a file can be written at `path` later. None is fine.
 

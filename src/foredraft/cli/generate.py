@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from foredraft.cli.files import read_text
+from foredraft.cli.files import read_json, read_text
 from foredraft.cli.options import (
     loaded,
     max_tokens_option,
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 @sampling_options
 @click.option("--n", type=int, default=1, show_default=True, help="Answers to draw; above 1 only with --json.")
 @click.option("--logprobs", type=int, metavar="N", help="Log probabilities of the N best tokens; only with --json.")
+@click.option(
+    "--json-schema", type=click.Path(path_type=Path), metavar="FILE", help="Answer in JSON that matches this schema."
+)
 @speculation_options
 @click.option("--show-drafts", is_flag=True, help="Mark in the text which tokens were drafted.")
 @click.option("--stats", is_flag=True, help="Print speeds and draft counts to standard error at the end.")
@@ -49,10 +52,11 @@ def generate(**options: Any) -> None:
     _check(options)
     prompt = _read_prompt(options)
     params, how = sampling_params(options), speculation(options)
+    response_format = _response_format(options["json_schema"])
     from foredraft.cli.exchange import Exchange
 
     with loaded(options, max_sequences=params.n) as llm:
-        exchange = Exchange(prompt_tokens(llm, prompt, raw=options["raw"]), params, how)
+        exchange = Exchange(prompt_tokens(llm, prompt, raw=options["raw"]), params, how, response_format)
         exchange.run(llm, _writer(options))
     if options["as_json"]:
         click.echo(json.dumps(_as_json(llm.model_name, exchange), ensure_ascii=False))
@@ -92,6 +96,10 @@ def _read_prompt(options: Mapping[str, Any]) -> str:
         return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError:
         raise ConfigError("standard input is not UTF-8 text; convert it first") from None
+
+
+def _response_format(schema: Path | None) -> dict[str, Any] | None:
+    return None if schema is None else {"type": "json_schema", "schema": read_json(schema)}
 
 
 def _as_json(model: str, exchange: Exchange) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The step: schedule, propose, forward, verify, commit, observe. One synchronous core, used by one thread.
 
 Everything is rows: a prompt's chunk, a last token and a draft differ only in how many rows they are and which of them
-need logits. What limits a request (end of text, stop strings, max_tokens, the context) is applied token by token inside
-the accepted block, before anything is emitted, cached or counted.
+need logits. What limits a request (end of text, stop strings, max_tokens, the context, a constraint) is applied token
+by token inside the accepted block, before anything is emitted, cached or counted.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from foredraft.constraints.pruning import pruned
 from foredraft.core import Context, Draft, FloatArray, Verdict
 from foredraft.engine.record import StepRecord, StepRecorder
 from foredraft.engine.scheduler import Scheduler, Slice
@@ -113,7 +114,9 @@ class Engine:
             for context, budget, offer in zip(contexts, budgets, offers, strict=True):
                 if offer and offer.tokens:
                     check_draft(offer, name, context, budget, self._target.vocab_size)
-                    drafts[context.id] = offer
+                    draft = pruned(offer, context.constraint) if context.constraint else offer
+                    if draft.tokens:
+                        drafts[context.id] = draft
             return drafts
         except Exception:
             log.exception("proposer %s failed and drafts no more for %d sequences", name, len(slices))
@@ -172,7 +175,8 @@ class Engine:
 
         def target_scores(row: int) -> Scores:
             path = [draft.tokens[node] for node in draft.path(row - 1)]
-            return process(logits[row], context.params, *context.history(path), sequence.eos_ids)
+            mask = context.constraint.mask(path) if context.constraint else None
+            return process(logits[row], context.params, *context.history(path), sequence.eos_ids, mask)
 
         noise = BlockNoise(context.key, len(context.tokens))
         return verify(context.rule, draft, target_scores, context.params.temperature, noise)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import secrets
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
-from numbers import Integral
 from pathlib import Path
 from typing import Self
 
 from foredraft import ops as op_sets
 from foredraft import proposers as proposer_registry
-from foredraft.core import Context, SamplingParams, Speculation, SpeculationStats
+from foredraft.constraints.formats import ResponseFormat
+from foredraft.core import SamplingParams, Speculation, SpeculationStats
 from foredraft.engine import memory
 from foredraft.engine.engine import Engine
+from foredraft.engine.requests import Formats, Params, Prompt, Request, SequenceMaker, requests
 from foredraft.engine.sequence import Chunk, TokenLogprobs
 from foredraft.engine.sequence import Sequence as EngineSequence
-from foredraft.engine.stops import StopMatcher
-from foredraft.errors import CapacityError, ConfigError, ModelError, RequestError
+from foredraft.errors import ConfigError, ModelError
 from foredraft.kv.cache import PagedKV
 from foredraft.models import catalog, gguf
 from foredraft.models.architecture import Architecture
@@ -28,25 +26,22 @@ from foredraft.models.chat import ChatTemplate
 from foredraft.models.compatibility import draftable_tokens
 from foredraft.models.conversation import Message, Tool
 from foredraft.models.decoder import Decoder
-from foredraft.models.detokenizer import Detokenizer
 from foredraft.models.tokenizer import Tokenizer
 from foredraft.ops.base import Ops
-from foredraft.proposers import PREDICTION
+from foredraft.proposers import ALWAYS
 from foredraft.proposers.base import DraftModel, Resources
-from foredraft.sampling.noise import noise_key
 
 DEFAULT_CONTEXT = 8192  # or less, where the model knows less
 MAX_ROWS = 512  # of one pass, drafts not counted: longer prompts are read in chunks
-
-Prompt = str | Sequence[int]
-Params = SamplingParams | Sequence[SamplingParams]
 
 
 @dataclass(frozen=True)
 class Choice:
     """One generated continuation. `text` ends before the stop string or token; `token_ids` hold every token decided.
 
-    finish_reason: "stop" (end of text, stop string or stop token) or "length" (max_tokens or the context is reached).
+    finish_reason: "stop" (end of text, stop string or stop token, or the response format is complete), "length"
+    (max_tokens or the context is reached) or "error" (the response format's grammar grew too complex, or no token of
+    the model fits it; the text so far is right).
     logprobs: one entry per token where they were asked for.
     """
 
@@ -92,7 +87,7 @@ class LLM:
         is needed, up to a quarter of the free memory.
     threads: None means the cores really available. ops: "native" or "reference".
     proposers: names to load, in the order in which they are asked; None means lookup, then draft_model where a draft is
-        given.
+        given. Requests with a response format or a prediction ask grammar or prediction before, which are always there.
 
     Raises:
         ModelError, TokenizerError: a file cannot be used, or the draft's tokens differ from the target's.
@@ -135,11 +130,11 @@ class LLM:
         self.engine = Engine(
             target,
             caches[0],
-            {name: proposer_registry.create(name, resources) for name in (*names, PREDICTION)},
+            {name: proposer_registry.create(name, resources) for name in (*ALWAYS, *names)},
             max_sequences,
             MAX_ROWS,
         )
-        self._ids = count()
+        self._maker = SequenceMaker(self.tokenizer, self.context_length, self.capacity, names)
         self._inboxes: dict[int, deque[Chunk]] = {}  # context: where the run that it belongs to finds its chunks
 
     def generate(
@@ -148,19 +143,22 @@ class LLM:
         params: Params = SamplingParams(),  # noqa: B008 (frozen)
         speculation: Speculation = Speculation(),  # noqa: B008 (frozen)
         *,
+        response_format: Formats = None,
         prediction: str | Sequence[Prompt] = "",
         scope: str = "",
     ) -> list[Result]:
         """Continue each prompt: text (special tokens in it count as such) or token ids. All run together.
 
+        response_format: what every answer has to match (constraints/formats.py lists the types), or one for each
+            prompt, None among them for no constraint.
         prediction: what the output is expected to be, for each prompt (a single text holds for all); it is drafted from
-            before any proposer is asked. Empty for no idea.
+            before the model's proposers are asked. Empty for no idea.
         scope: prompts and outputs are found in the KV cache by requests of the same scope only.
 
         Raises:
             RequestError, ConfigError: a prompt is empty or too long, or a parameter is not allowed; nothing has run.
         """
-        sequences = self._sequences(prompts, params, speculation, prediction, scope)
+        sequences = self.sequences(requests(prompts, params, speculation, response_format, prediction, scope))
         chunks: dict[tuple[int, int], list[Chunk]] = {}
         for chunk in self._run(sequences):
             chunks.setdefault((chunk.request, chunk.choice), []).append(chunk)
@@ -181,11 +179,13 @@ class LLM:
         params: Params = SamplingParams(),  # noqa: B008 (frozen)
         speculation: Speculation = Speculation(),  # noqa: B008 (frozen)
         *,
+        response_format: Formats = None,
         prediction: str | Sequence[Prompt] = "",
         scope: str = "",
     ) -> Generator[Chunk, None, None]:
         """Like `generate`, token by token as they are decided. Closing the iterator ends what still runs."""
-        return self._run(self._sequences(prompts, params, speculation, prediction, scope))
+        asked = requests(prompts, params, speculation, response_format, prediction, scope)
+        return self._run(self.sequences(asked))
 
     def chat(
         self,
@@ -194,7 +194,9 @@ class LLM:
         speculation: Speculation = Speculation(),  # noqa: B008 (frozen)
         *,
         tools: Sequence[Tool] = (),
+        response_format: ResponseFormat | None = None,
         prediction: str = "",
+        scope: str = "",
     ) -> Result:
         """Answer a conversation, a list of {"role", "content"}, by the model's own chat template.
 
@@ -203,7 +205,15 @@ class LLM:
         Raises:
             TemplateError: the file has no template, it refuses the messages, or it does not know tools.
         """
-        return self.generate([self.chat_tokens(messages, tools)], params, speculation, prediction=prediction)[0]
+        [result] = self.generate(
+            [self.chat_tokens(messages, tools)],
+            params,
+            speculation,
+            response_format=response_format,
+            prediction=prediction,
+            scope=scope,
+        )
+        return result
 
     def chat_tokens(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
         """A conversation as the prompt's token ids. Text of special tokens in messages and tools stays text."""
@@ -228,104 +238,15 @@ class LLM:
         for sequence in [*self.engine.scheduler.running, *self.engine.scheduler.waiting]:
             self.engine.abort(sequence)
 
-    def _sequences(
-        self,
-        prompts: str | Sequence[Prompt],
-        params: Params,
-        speculation: Speculation,
-        prediction: str | Sequence[Prompt] = "",
-        scope: str = "",
-    ) -> list[EngineSequence]:
-        """Check everything; a sequence for every choice of every prompt."""
-        each: Sequence[Prompt] = [prompts] if isinstance(prompts, str) else prompts
-        each_params = [params] * len(each) if isinstance(params, SamplingParams) else params
-        if len(each_params) != len(each):
-            raise ConfigError(f"{len(each)} prompts but {len(each_params)} params; give one, or one for each prompt")
-        predictions = [prediction] * len(each) if isinstance(prediction, str) else prediction
-        if len(predictions) != len(each):
-            raise ConfigError(
-                f"{len(each)} prompts but {len(predictions)} predictions; give a text, or one for each prompt"
-            )
-        unknown = set(speculation.proposers) - set(self.proposers)
-        if unknown:
-            raise ConfigError(
-                f"proposer {min(unknown)!r} is not loaded; loaded are {', '.join(self.proposers) or 'none'}"
-            )
-        sequences: list[EngineSequence] = []
-        for request, (prompt, one, expected) in enumerate(zip(each, each_params, predictions, strict=True)):
-            if not isinstance(prompt, Iterable):
-                raise RequestError(f"prompt {prompt!r} is neither text nor a list of token ids; give a list of prompts")
-            tokens = self.tokenizer.encode(prompt, parse_special=True) if isinstance(prompt, str) else list(prompt)
-            predicted = self.tokenizer.encode(expected, add_bos=False) if isinstance(expected, str) else expected
-            self._check(tokens, one, predicted)
-            sequences += self._choices(request, tokens, one, speculation, tuple(predicted), scope)
-        return sequences
+    def sequences(self, requests: Sequence[Request]) -> list[EngineSequence]:
+        """A sequence for every choice of every request, ready for `engine.add`, for those who drive it themselves.
 
-    def _check(self, tokens: list[int], params: SamplingParams, predicted: Sequence[int]) -> None:
-        vocab_size = self.tokenizer.vocab_size
-        for name, ids in (
-            ("prompt", tokens),
-            ("prediction", predicted),
-            ("stop_token_ids", params.stop_token_ids),
-            ("logit_bias", params.logit_bias),
-        ):
-            bad = next((t for t in ids if not isinstance(t, Integral) or not 0 <= t < vocab_size), None)
-            if bad is not None:
-                raise RequestError(f"{name} has token {bad!r}; this model's tokens are 0 to {vocab_size - 1}")
-        if not tokens:
-            raise RequestError("the prompt is empty; give at least one token")
-        if len(tokens) >= self.context_length:
-            raise RequestError(
-                f"the prompt has {len(tokens)} tokens, the context {self.context_length}, and one is needed for the "
-                "answer; shorten the prompt or raise the context length"
-            )
-        needed = min(len(tokens) + params.max_tokens, self.context_length)
-        if needed > self.capacity:
-            raise CapacityError(
-                f"prompt and max_tokens need room for {needed} tokens, the KV cache has {self.capacity}; "
-                "lower max_tokens or raise kv_memory"
-            )
+        The one thing here that any thread may call.
 
-    def _choices(
-        self,
-        request: int,
-        tokens: list[int],
-        params: SamplingParams,
-        speculation: Speculation,
-        predicted: tuple[int, ...],
-        scope: str,
-    ) -> list[EngineSequence]:
-        proposers = speculation.proposers or self.proposers
-        seed = secrets.randbits(64) if params.seed is None else params.seed
-        choices: list[EngineSequence] = []
-        for choice in range(params.n):
-            key = noise_key(seed, choice)
-            context = Context(
-                next(self._ids),
-                list(tokens),
-                len(tokens),
-                params,
-                key,
-                speculation.rule,
-                prediction=predicted,
-                scope=scope,
-            )
-            choices.append(
-                EngineSequence(
-                    context=context,
-                    request=request,
-                    choice=choice,
-                    seed=seed,
-                    speculation=speculation,
-                    proposers=(PREDICTION, *proposers) if predicted else proposers,
-                    eos_ids=self.tokenizer.eos_ids,
-                    detokenizer=Detokenizer(self.tokenizer),
-                    stops=StopMatcher(params.stop),
-                    token_limit=min(len(tokens) + params.max_tokens, self.context_length),
-                    leader=choices[0] if choices else None,
-                )
-            )
-        return choices
+        Raises:
+            RequestError, ConfigError: a prompt is empty or too long, or a parameter is not allowed.
+        """
+        return self._maker.make(requests)
 
     def _run(self, sequences: list[EngineSequence]) -> Generator[Chunk, None, None]:
         """Queue sequences and run them. A step may decide tokens of other runs: each has an inbox."""

@@ -26,8 +26,8 @@ class Chunk:
     text: what became safe to show with this token; may be empty while a character or a stop string is incomplete.
     origin: "plain" (no draft in this step), "accepted" (drafted and accepted), "corrected" (the target's token where it
     refused a draft) or "bonus" (the target's token after a fully accepted draft).
-    step: number of the engine step; tokens of one step share it. finish_reason ("stop" or "length"), stats, seed and
-    num_cached_tokens (of the prompt, found in the KV cache) come with the last token.
+    step: number of the engine step; tokens of one step share it. finish_reason ("stop", "length" or "error"), stats,
+    seed and num_cached_tokens (of the prompt, found in the KV cache) come with the last token.
     """
 
     context_id: int
@@ -88,15 +88,20 @@ class Sequence:
         """Take one token as final, decide whether it ends the sequence, and return the text now safe to show."""
         self.context.tokens.append(token)
         params, num_output = self.context.params, len(self.context.tokens) - self.context.prompt_len
+        constraint = self.context.constraint
         is_eos = token in self.eos_ids and not params.ignore_eos
         if is_eos or token in params.stop_token_ids:
-            self.finish_reason = "stop"
+            self.finish_reason = "error" if constraint and constraint.finish_reason == "error" else "stop"
             return self._flush("")
         text = self.detokenizer.add(token)
+        if constraint:
+            constraint.advance(token)
+            self.finish_reason = constraint.finish_reason
         if num_output >= params.min_tokens:
             text = self.stops.push(text)
-        if self.stops.found is None and len(self.context.tokens) >= self.token_limit:
+        if self.finish_reason is None and self.stops.found is None and len(self.context.tokens) >= self.token_limit:
             self.finish_reason = "length"
+        if self.finish_reason is not None:
             text = self._flush(text)
         if self.stops.found is not None:
             self.finish_reason = "stop"

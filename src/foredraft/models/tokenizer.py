@@ -123,10 +123,16 @@ class Tokenizer:
             raise TokenizerError(f"the text holds a lone surrogate at character {exc.start}; give valid text") from exc
         return (self._all_special if parse_special else self._always_special).cut(text)
 
-    def encode_fragments(self, fragments: Iterable[Fragment]) -> list[int]:
-        """Token ids of fragments whose strings hold no special tokens (see `cut`); never adds a BOS token."""
+    def encode_continuation(self, text: str) -> list[int]:
+        """Token ids of `text` as it goes on after other text: without a BOS token and without a space before it."""
+        return self.encode_fragments(self.cut(text, parse_special=False), after_special=False)
+
+    def encode_fragments(self, fragments: Iterable[Fragment], after_special: bool = True) -> list[int]:
+        """Token ids of fragments whose strings hold no special tokens (see `cut`); never adds a BOS token.
+
+        after_special: whether the first one begins a text or follows a special token.
+        """
         ids: list[int] = []
-        after_special = True
         for fragment in fragments:
             if isinstance(fragment, int):
                 ids.append(fragment)

@@ -14,8 +14,10 @@ from foredraft.errors import ConfigError
 from foredraft.proposers.base import Proposer, Resources
 
 GROUP = "foredraft.proposers"
-PREDICTION = "prediction"  # needs nothing but the request's own prediction, so it is always loaded
+GRAMMAR, PREDICTION = "grammar", "prediction"
+ALWAYS = (GRAMMAR, PREDICTION)  # draft from what comes with a request, so they are loaded for every model
 BUILT_IN = {
+    GRAMMAR: "foredraft.proposers.grammar:create",
     "lookup": "foredraft.proposers.lookup:create",
     "draft_model": "foredraft.proposers.draft_model:create",
     PREDICTION: "foredraft.proposers.prediction:create",

@@ -111,7 +111,11 @@ class DraftModelProposer(Proposer):
 
     def _draw(self, logits: FloatArray, context: Context, drafted: list[int]) -> tuple[int, FloatArray | None]:
         params = context.params
-        scores = process(logits, params, *context.history(drafted), self._eos_ids)
+        # A token that the target's mask forbids could only be refused, unless no other can be drafted.
+        mask = context.constraint.mask(drafted) if context.constraint else None
+        if mask is not None and not (mask & self._model.allowed).any():
+            mask = None
+        scores = process(logits, params, *context.history(drafted), self._eos_ids, mask)
         noise = BlockNoise(context.key, len(context.tokens))
         return draft_token(scores, params.temperature, context.rule, noise, len(drafted))
 

@@ -3,7 +3,7 @@
 One pure function for every row, drafted or not: what a row gets depends on its own token path only, so penalties count
 the accepted part of a block and a mask of min_tokens ends where it should (the faults of other engines here: a bias
 or penalty that reaches only the first row of a block). The order is fixed: logit bias, repetition penalty, presence
-and frequency penalties, min_tokens, top-k, top-p, min-p; the last two look at the law at the row's temperature.
+and frequency penalties, min_tokens, mask, top-k, top-p, min-p; the last two look at the law at the row's temperature.
 
 The work over a whole vocabulary is C++ (csrc/sample.hpp); reference.py says what it computes.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foredraft import _native
-from foredraft.core import FloatArray, SamplingParams
+from foredraft.core import BoolArray, FloatArray, SamplingParams
 from foredraft.errors import ForedraftError, RequestError
 from foredraft.sampling.noise import Float64Array
 
@@ -25,24 +25,31 @@ Scores = FloatArray  # a row's logits after `process`
 
 
 def process(
-    logits: FloatArray, params: SamplingParams, prompt: Sequence[int], output: Sequence[int], eos_ids: Collection[int]
+    logits: FloatArray,
+    params: SamplingParams,
+    prompt: Sequence[int],
+    output: Sequence[int],
+    eos_ids: Collection[int],
+    mask: BoolArray | None = None,
 ) -> Scores:
     """The scores that the next token is chosen by, float32 [vocabulary]; masked tokens are -inf.
 
-    These are the logits after bias, penalties, min_tokens and truncation (the very same array if none is asked for).
-    The target's law is the softmax of scores / temperature, at temperature 0 its argmax. `logits` is never changed.
+    These are the logits after bias, penalties, min_tokens, mask and truncation (the very same array if none is asked
+    for). The target's law is the softmax of scores / temperature, at temperature 0 its argmax. `logits` is never
+    changed.
 
     Args:
         logits: float32 [vocabulary], the model's own.
         prompt, output: the row's own path, up to and with its token; drafted tokens before it are part of `output`.
             Not looked at unless `params.looks_back`.
         eos_ids: tokens that end a request, forbidden with the stop tokens while output is shorter than min_tokens.
+        mask: bool [vocabulary], the tokens that a constraint allows after this path; None allows all.
 
     Raises:
         RequestError: a token id of the parameters is outside the vocabulary.
         ForedraftError: there is a truncation, and a logit is NaN or +inf, or nothing is left to choose from.
     """
-    scores = _adjust(logits, params, prompt, output, eos_ids)
+    scores = _adjust(logits, params, prompt, output, eos_ids, mask)
     is_truncated = params.top_k > 0 or params.top_p < 1 or params.min_p > 0
     if params.temperature == 0 or not is_truncated:
         return scores
@@ -90,12 +97,17 @@ def log_probabilities(logits: FloatArray, chosen: int, count: int) -> tuple[floa
 
 
 def _adjust(
-    logits: FloatArray, params: SamplingParams, prompt: Sequence[int], output: Sequence[int], eos_ids: Collection[int]
+    logits: FloatArray,
+    params: SamplingParams,
+    prompt: Sequence[int],
+    output: Sequence[int],
+    eos_ids: Collection[int],
+    mask: BoolArray | None,
 ) -> FloatArray:
-    """Bias, penalties and min_tokens, in float32; returns `logits` itself where none is asked for."""
+    """Bias, penalties, min_tokens and mask, in float32; returns `logits` itself where none is asked for."""
     is_early = len(output) < params.min_tokens
     has_counts = bool(params.presence_penalty or params.frequency_penalty)
-    if not (params.logit_bias or params.repetition_penalty != 1 or has_counts or is_early):
+    if not (params.logit_bias or params.repetition_penalty != 1 or has_counts or is_early or mask is not None):
         return logits
     scores = logits.copy()
     if params.logit_bias:
@@ -113,6 +125,8 @@ def _adjust(
         scores[_checked("stop_token_ids", params.stop_token_ids, scores.size)] = -np.inf
         if not params.ignore_eos:
             scores[list(eos_ids)] = -np.inf
+    if mask is not None:
+        scores[~mask] = -np.inf
     return scores
 
 
