@@ -6,7 +6,14 @@ line prints it as one sentence and exits with status 2. Anything else that escap
 
 
 class ForedraftError(Exception):
-    """Base of every error that a user of foredraft can cause or has to act on."""
+    """Base of every error that a user of foredraft can cause or has to act on.
+
+    field: the one of a request's fields that is to blame, where there is one; a server's answer names it apart.
+    """
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class ConfigError(ForedraftError):

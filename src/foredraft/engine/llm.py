@@ -116,6 +116,7 @@ class LLM:
         target, self.tokenizer, self._template_source = _load(model, op_set)
         loaded_draft = None if draft is None else _load(draft, op_set)
         self.model_name = Path(model).name
+        self.max_sequences = max_sequences
         self.context_length = _context_length(target.arch, context_length)
 
         archs = [target.arch] if loaded_draft is None else [target.arch, loaded_draft[0].arch]
@@ -150,8 +151,9 @@ class LLM:
 
         Raises:
             RequestError, ConfigError: a prompt is empty or too long, or a parameter is not allowed; nothing has run.
+            ForedraftError: the model produced logits that are not numbers.
         """
-        sequences = self._sequences(prompts, params, speculation)
+        sequences = self.sequences(prompts, params, speculation)
         chunks: dict[tuple[int, int], list[Chunk]] = {}
         for chunk in self._run(sequences):
             chunks.setdefault((chunk.request, chunk.choice), []).append(chunk)
@@ -173,7 +175,7 @@ class LLM:
         speculation: Speculation = Speculation(),  # noqa: B008 (frozen)
     ) -> Generator[Chunk, None, None]:
         """Like `generate`, token by token as they are decided. Closing the iterator ends what still runs."""
-        return self._run(self._sequences(prompts, params, speculation))
+        return self._run(self.sequences(prompts, params, speculation))
 
     def chat(
         self,
@@ -211,10 +213,13 @@ class LLM:
         for sequence in [*self.engine.scheduler.running, *self.engine.scheduler.waiting]:
             self.engine.abort(sequence)
 
-    def _sequences(
+    def sequences(
         self, prompts: str | Sequence[Prompt], params: Params, speculation: Speculation
     ) -> list[EngineSequence]:
-        """Check everything; a sequence for every choice of every prompt."""
+        """Check everything, as `generate` does; a sequence for every choice of every prompt, ready for `engine.add`.
+
+        For those who drive `engine` themselves. The one thing here that any thread may call.
+        """
         each: Sequence[Prompt] = [prompts] if isinstance(prompts, str) else prompts
         each_params = [params] * len(each) if isinstance(params, SamplingParams) else params
         if len(each_params) != len(each):
@@ -242,19 +247,21 @@ class LLM:
         ):
             bad = next((t for t in ids if not isinstance(t, Integral) or not 0 <= t < vocab_size), None)
             if bad is not None:
-                raise RequestError(f"{name} has token {bad!r}; this model's tokens are 0 to {vocab_size - 1}")
+                raise RequestError(f"{name} has token {bad!r}; this model's tokens are 0 to {vocab_size - 1}", name)
         if not tokens:
-            raise RequestError("the prompt is empty; give at least one token")
+            raise RequestError("the prompt is empty; give at least one token", "prompt")
         if len(tokens) >= self.context_length:
             raise RequestError(
                 f"the prompt has {len(tokens)} tokens, the context {self.context_length}, and one is needed for the "
-                "answer; shorten the prompt or raise the context length"
+                "answer; shorten the prompt or raise the context length",
+                "prompt",
             )
         needed = min(len(tokens) + params.max_tokens, self.context_length)
         if needed > self.capacity:
             raise CapacityError(
                 f"prompt and max_tokens need room for {needed} tokens, the KV cache has {self.capacity}; "
-                "lower max_tokens or raise kv_memory"
+                "lower max_tokens or raise kv_memory",
+                "max_tokens",
             )
 
     def _choices(
@@ -294,6 +301,8 @@ class LLM:
                     continue
                 for chunk in self.engine.step():
                     self._inboxes[chunk.context_id].append(chunk)
+            if error := next((sequence.error for sequence in sequences if sequence.error), None):
+                raise error
         finally:
             for sequence in sequences:
                 self.engine.abort(sequence)
