@@ -227,7 +227,8 @@ class LLM:
         unknown = set(speculation.proposers) - set(self.proposers)
         if unknown:
             raise ConfigError(
-                f"proposer {min(unknown)!r} is not loaded; loaded are {', '.join(self.proposers) or 'none'}"
+                f"proposer {min(unknown)!r} is not loaded; loaded are {', '.join(self.proposers) or 'none'}",
+                "speculation",
             )
         sequences: list[EngineSequence] = []
         for request, (prompt, one) in enumerate(zip(each, each_params, strict=True)):

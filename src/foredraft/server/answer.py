@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pydantic import BaseModel
@@ -46,10 +46,12 @@ class Job:
     """What one request wants done.
 
     prepare: makes the sequences; may take long, so it runs in a thread of its own, and may raise ForedraftErrors.
+    names: what the request calls fields that have another name in these errors.
     """
 
     num_sequences: int
     prepare: Callable[[], list[Sequence]]
+    names: Mapping[str, str]
     form: Callable[[list[Sequence]], Form]
     is_stream: bool
     include_usage: bool
@@ -84,7 +86,7 @@ class Answer(Response):
         except TimeoutError:
             error = ApiError(408, f"the answer took more than {deadline_s:g} s, this server's limit", code="deadline")
         except ForedraftError as refused:
-            error = ApiError.refusal(refused)
+            error = ApiError.refusal(refused, self._job.names)
         except ApiError as failed:
             error = failed
         if not events.are_started:

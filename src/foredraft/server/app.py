@@ -11,6 +11,7 @@ from foredraft import __version__
 from foredraft.server import chat, completions, errors, info
 from foredraft.server.admission import Admission
 from foredraft.server.auth import ApiKeys
+from foredraft.server.body_limit import BodyLimit
 from foredraft.server.config import ServerConfig
 from foredraft.server.engine_thread import EngineThread
 from foredraft.server.service import Service
@@ -34,12 +35,12 @@ def create_app(engine: EngineThread, config: ServerConfig) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # these pages load scripts from elsewhere
         redoc_url=None,
-        max_body_size=config.max_body_bytes,
     )
     errors.install(app)
     service = Service(engine, config, Admission(engine.llm.max_sequences + config.max_queue))
     for module in (chat, completions, info):
         app.include_router(module.router(service))
+    app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes)
     if config.api_keys:
         app.add_middleware(ApiKeys, keys=config.api_keys)
     return app

@@ -44,7 +44,7 @@ class ChatForm(Form):
 
     def __init__(self, service: Service, head: dict[str, Any], sequences: list[Sequence]) -> None:
         self._tokenizer, self._head, self._sequences = service.llm.tokenizer, head, sequences
-        self._is_begun = [False] * len(sequences)
+        self._begun: set[int] = set()
 
     def whole(self, chunks: list[list[Chunk]]) -> BaseModel:
         return ChatCompletion(
@@ -64,13 +64,11 @@ class ChatForm(Form):
 
     def pieces(self, index: int, chunks: list[Chunk]) -> list[BaseModel]:
         text, logprobs = "".join(chunk.text for chunk in chunks), self._logprobs(chunks)
+        is_first = index not in self._begun
+        self._begun.add(index)
         pieces: list[ChatDelta] = []
-        if not self._is_begun[index]:
-            self._is_begun[index] = True
-            delta = Delta(role="assistant", content=text)
-            pieces.append(ChatDelta(index=index, delta=delta, logprobs=logprobs, finish_reason=None))
-        elif text or logprobs:
-            delta = Delta(content=text)
+        if text or logprobs or is_first:
+            delta = Delta(role="assistant", content=text) if is_first else Delta(content=text)
             pieces.append(ChatDelta(index=index, delta=delta, logprobs=logprobs, finish_reason=None))
         if chunks[-1].finish_reason:
             reason = finish_reason(chunks[-1])

@@ -12,7 +12,7 @@ from foredraft.core import SamplingParams
 from foredraft.engine.sequence import Chunk, Sequence
 from foredraft.server.answer import Form, Job
 from foredraft.server.errors import ApiError
-from foredraft.server.parameters import max_tokens, sampling_params, speculation
+from foredraft.server.parameters import max_tokens, own_names, sampling_params, speculation
 from foredraft.server.requests import ChatRequest, CompletionRequest
 from foredraft.server.responses import FinishReason
 from foredraft.server.service import Service
@@ -57,6 +57,7 @@ def make_job(
     return Job(
         num_sequences=num_prompts * params.n,
         prepare=prepare,
+        names=own_names(body),
         form=lambda sequences: form(service, head, sequences),
         is_stream=bool(body.stream),
         include_usage=bool(body.stream_options and body.stream_options.include_usage),

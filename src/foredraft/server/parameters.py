@@ -46,11 +46,17 @@ def sampling_params(body: ChatRequest | CompletionRequest, limit: int) -> Sampli
     if asked is not None and asked > limit:
         raise ApiError(400, f"{name} is {asked}; this server allows up to {limit}", param=name)
     values["max_tokens"] = limit if asked is None else asked
-    names = {"max_tokens": name, "logprobs": "top_logprobs" if isinstance(body, ChatRequest) else "logprobs"}
     try:
         return SamplingParams(**values)
     except ForedraftError as error:
-        raise ApiError(400, str(error), param=names.get(error.field or "", error.field)) from error
+        raise ApiError.refusal(error, own_names(body)) from error
+
+
+def own_names(body: ChatRequest | CompletionRequest) -> dict[str, str]:
+    """What a request calls the fields that have another name elsewhere."""
+    if isinstance(body, CompletionRequest):
+        return {}
+    return {"max_tokens": max_tokens(body)[0], "logprobs": "top_logprobs", "prompt": "messages"}
 
 
 def speculation(body: GenerationRequest, default: Speculation) -> Speculation:
