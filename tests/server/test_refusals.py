@@ -49,6 +49,7 @@ def refused(response, status=400):
         ({"stop": [1]}, "stop.0", "string"),
         ({"stop_token_ids": [99999]}, "stop_token_ids", "0 to 287"),
         ({"logit_bias": {"x": 1}}, "logit_bias", "token ids"),
+        ({"logit_bias": {"": 1}}, "logit_bias", "token ids"),
         ({"logit_bias": {"9" * 5000: 1}}, "logit_bias", "token ids"),
         ({"logit_bias": {"5": 101}}, "logit_bias[5]", "-100 to 100"),
         ({"logit_bias": {"288": 1}}, "logit_bias", "0 to 287"),

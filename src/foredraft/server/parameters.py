@@ -96,6 +96,7 @@ def _chat_logprobs(body: ChatRequest) -> int | None:
 
 def _logit_bias(biases: dict[str, float]) -> dict[int, float]:
     # The length first: Python refuses to read numbers of thousands of digits.
-    if bad := next((key for key in biases if not (key.isdecimal() and len(key) < 12)), None):
-        raise ApiError(400, f"logit_bias names {bad[:40]!r}; allowed are token ids", param="logit_bias")
+    bad = [key for key in biases if not (key.isdecimal() and len(key) < 12)]
+    if bad:
+        raise ApiError(400, f"logit_bias names {bad[0][:40]!r}; allowed are token ids", param="logit_bias")
     return {int(token): bias for token, bias in biases.items()}
