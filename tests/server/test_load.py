@@ -6,10 +6,10 @@ from serving import serving
 
 
 def test_many_clients(smollm2, offline):
-    questions = [Question(number) for number in range(100)]
+    questions = [Question(number) for number in range(70)]
     with serving(LLM(smollm2, context_length=1024, kv_memory=64 << 20)) as served:
         outcome = run_load(served, NUM_CLIENTS, iter(questions))
         served.wait_until_idle()
-    assert outcome.ends == {"answered": 80, "left": 10, "refused": 10}
-    assert len(outcome.answers) == 80
+    assert outcome.ends == {"answered": 56, "left": 7, "refused": 7}
+    assert len(outcome.answers) == 56
     assert wrong_answers(offline, outcome) == []

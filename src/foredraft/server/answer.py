@@ -8,6 +8,7 @@ event.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -91,9 +92,10 @@ class Answer(Response):
             error = failed
         if not events.are_started:
             raise error
-        async with asyncio.timeout(_LAST_WORD_S):
-            await events.send(error.body())
-            await events.end()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORD_S):
+                await events.send(error.body())
+                await events.end()
 
     async def _run(self, send: Send, events: _Events) -> None:
         service, job = self._service, self._job

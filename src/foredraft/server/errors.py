@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,8 +12,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from foredraft.errors import ForedraftError
-
-log = logging.getLogger("foredraft")
 
 _TYPES = {401: "authentication_error", 408: "timeout_error", 429: "rate_limit_error"}
 _LONGEST_PARAM = 100
@@ -62,8 +59,7 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         return (error if isinstance(error, ApiError) else _http_error(request, error)).response()
 
-    async def bug(request: Request, error: Exception) -> Response:
-        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    async def bug(_: Request, error: Exception) -> Response:
         return ApiError(500, "the server failed at this request; its log says how", code="internal_error").response()
 
     app.add_exception_handler(RequestValidationError, invalid)

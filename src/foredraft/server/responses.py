@@ -100,19 +100,21 @@ class CompletionChoice(BaseModel):
     finish_reason: FinishReason | None = None
 
 
-class Answer(BaseModel):
+class Head(BaseModel):
+    """What every object of an answer begins with."""
+
     id: str
     created: int
     model: str
     seed: int
 
 
-class Whole(Answer):
+class Whole(Head):
     usage: Usage
     speculation: SpeculationReport
 
 
-class Piece(Answer):
+class Piece(Head):
     """Part of a stream. `usage` and `speculation` are null until the last piece, and there only if asked for."""
 
     usage: Usage | None = None
