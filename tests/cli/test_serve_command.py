@@ -108,7 +108,8 @@ def test_settings_arrive(model):
         client.headers["Authorization"] = "Bearer secret"
         assert client.get("/v1/models").json()["data"][0]["id"] == "little"
         assert completion(client, max_tokens=8).status_code == 400
-        answer = completion(client, max_tokens=7).json()
+        answer = completion(client).json()
+        assert answer["usage"]["completion_tokens"] == 7
         assert (answer["model"], answer["speculation"]["mode"]) == ("little", "on")
         assert completion(client, prompt="x" * 2000).status_code == 413
 

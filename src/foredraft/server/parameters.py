@@ -31,7 +31,7 @@ _SAME_NAMES = (
 def sampling_params(body: ChatRequest | CompletionRequest, limit: int) -> SamplingParams:
     """The parameters. A seed is drawn where none is given, of 53 bits, which every reader of JSON keeps.
 
-    limit: the most tokens that the server allows; where the request leaves them open, these.
+    limit: the most tokens that the server allows. A chat that leaves them open gets these, a completion 16.
 
     Raises:
         ApiError: a value is outside its range; its param is the request's own name for the field.
@@ -45,7 +45,8 @@ def sampling_params(body: ChatRequest | CompletionRequest, limit: int) -> Sampli
     name, asked = max_tokens(body)
     if asked is not None and asked > limit:
         raise ApiError(400, f"{name} is {asked}; this server allows up to {limit}", param=name)
-    values["max_tokens"] = limit if asked is None else asked
+    default = limit if isinstance(body, ChatRequest) else min(limit, COMPLETION_MAX_TOKENS)
+    values["max_tokens"] = default if asked is None else asked
     try:
         return SamplingParams(**values)
     except ForedraftError as error:
@@ -78,10 +79,8 @@ def speculation(body: GenerationRequest, default: Speculation) -> Speculation:
 
 
 def max_tokens(body: ChatRequest | CompletionRequest) -> tuple[str, int | None]:
-    """The name of the field that a request uses for it, and its value; None where a chat leaves it open."""
-    if isinstance(body, CompletionRequest):
-        return "max_tokens", COMPLETION_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-    if body.max_completion_tokens is None:
+    """The name of the field that a request uses for it, and its value; None where it is left open."""
+    if isinstance(body, CompletionRequest) or body.max_completion_tokens is None:
         return "max_tokens", body.max_tokens
     if body.max_tokens is not None:
         raise ApiError(400, "max_tokens is max_completion_tokens' older name; give one", param="max_tokens")
