@@ -1,7 +1,9 @@
 """What the server costs: the same requests through the Python API and over HTTP, taking turns on one loaded model.
 
 The clients are a process of their own on the same machine, so their CPU time is taken from the server's; it is reported
-beside the speeds. Usage: python benchmarks/http_throughput.py [MODEL] [NUM_CLIENTS] [MAX_TOKENS] [ROUNDS]
+beside the speeds. A figure is that of the fastest round, since other programs may share the machine.
+
+Usage: python benchmarks/http_throughput.py [MODEL] [NUM_CLIENTS] [MAX_TOKENS] [ROUNDS]
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import statistics
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ import uvicorn
 
 from foredraft.core import SamplingParams, Speculation
 from foredraft.engine.llm import LLM
-from foredraft.server.app import create_app
+from foredraft.server import run
 from foredraft.server.config import ServerConfig
 from foredraft.server.engine_thread import EngineThread
 
@@ -45,9 +46,8 @@ async def ask_all(url: str, num_clients: int, max_tokens: int) -> None:
 
 def over_http(llm: LLM, arguments: list[str]) -> tuple[float, float]:
     """Seconds that all requests took, and the clients' CPU seconds."""
-    config = uvicorn.Config(create_app(EngineThread(llm), ServerConfig(speculation=Speculation("off"))), port=0)
-    config.log_level = "warning"
-    server = uvicorn.Server(config)
+    config = ServerConfig(port=0, speculation=Speculation("off"))
+    server = uvicorn.Server(run.settings(EngineThread(llm), config))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
@@ -81,11 +81,10 @@ def main(model: str = "qwen2.5-coder-1.5b", clients: str = "16", tokens: str = "
         http.append(wall_s)
         client_cpu.append(cpu_s)
         print(f"Python API {python[-1]:.2f} s, HTTP {wall_s:.2f} s, of it {cpu_s:.2f} s of CPU for the clients")
-    total = num_clients * max_tokens
-    speeds = [total / statistics.median(times) for times in (python, http)]
-    ratio = statistics.median(p / h for p, h in zip(python, http, strict=True))
+    speeds = [num_clients * max_tokens / min(times) for times in (python, http)]
+    share = speeds[1] / speeds[0]
     print(
-        f"{model}, {num_clients} clients, tokens/s: {speeds[0]:.1f} in Python, {speeds[1]:.1f} over HTTP ({ratio:.1%})"
+        f"{model}, {num_clients} clients, tokens/s: {speeds[0]:.1f} in Python, {speeds[1]:.1f} over HTTP ({share:.1%})"
     )
 
 

@@ -15,7 +15,7 @@ import uvicorn
 from openai import OpenAI
 
 from foredraft.engine.llm import LLM
-from foredraft.server.app import create_app
+from foredraft.server import run
 from foredraft.server.config import ServerConfig
 from foredraft.server.engine_thread import EngineThread
 
@@ -55,10 +55,7 @@ class Served:
 def serving(llm: LLM, **settings: Any) -> Iterator[Served]:
     """Serve a model; the settings are those of ServerConfig."""
     engine = EngineThread(llm)
-    config = uvicorn.Config(
-        create_app(engine, ServerConfig(**settings)), port=0, log_level="warning", timeout_graceful_shutdown=5
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(run.settings(engine, ServerConfig(port=0, grace_s=1, **settings)))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

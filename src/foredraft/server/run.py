@@ -16,6 +16,7 @@ from foredraft.server.config import ServerConfig
 from foredraft.server.engine_thread import EngineThread
 
 _CLEANUP_S = 5  # beyond the grace period, for answers to say that they are cut short
+_KEEP_ALIVE_S = 75  # longer than clients keep idle connections: none is closed just as a request is sent on it
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -43,22 +44,29 @@ def run(engine: EngineThread, config: ServerConfig, bound: socket.socket, on_rea
 
     on_ready: called once requests are taken.
     """
-    settings = uvicorn.Config(
+    _Server(settings(engine, config), engine, config.grace_s, on_ready).run(sockets=[bound])
+    return not engine.has_failed
+
+
+def settings(engine: EngineThread, config: ServerConfig) -> uvicorn.Config:
+    """The application, and how uvicorn is to run it."""
+    return uvicorn.Config(
         create_app(engine, config),
+        host=config.host,
+        port=config.port,
         log_level="warning",
         access_log=False,
         server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(config.grace_s) + _CLEANUP_S,
     )
-    _Server(settings, engine, config.grace_s, on_ready).run(sockets=[bound])
-    return not engine.has_failed
 
 
 class _Server(uvicorn.Server):
     def __init__(
-        self, settings: uvicorn.Config, engine: EngineThread, grace_s: float, on_ready: Callable[[], None]
+        self, config: uvicorn.Config, engine: EngineThread, grace_s: float, on_ready: Callable[[], None]
     ) -> None:
-        super().__init__(settings)
+        super().__init__(config)
         self._engine, self._grace_s, self._on_ready = engine, grace_s, on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
