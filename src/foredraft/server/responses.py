@@ -115,7 +115,7 @@ class Whole(Head):
 
 
 class Piece(Head):
-    """Part of a stream. `usage` and `speculation` are null until the last piece, and there only if asked for."""
+    """Part of a stream. `usage` and `speculation` are in the last piece alone, and only if asked for."""
 
     usage: Usage | None = None
     speculation: SpeculationReport | None = None
