@@ -12,7 +12,7 @@ BUILD_NATIVE_TESTS = $(BIN)/cmake -S . -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(C
 ARM_CXX ?= aarch64-linux-gnu-g++
 BUILT_FROM := pyproject.toml CMakeLists.txt $(wildcard csrc/* csrc/*/*)
 
-.PHONY: demo test check sanitize test-models test-arm bench docs clean
+.PHONY: demo test load-test check sanitize test-models test-arm bench docs clean
 
 demo: $(READY)
 	$(BIN)/foredraft demo
@@ -29,6 +29,10 @@ check: $(READY_TO_DEVELOP)
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_imports.py
 	$(BIN)/python tools/docs.py --check
+
+# Five minutes of many clients at once, some of which leave early or ask for nonsense.
+load-test: $(READY_TO_DEVELOP)
+	$(BIN)/python tests/load.py
 
 sanitize: $(READY_TO_DEVELOP)
 	$(call BUILD_NATIVE_TESTS,build/native-address,-DFOREDRAFT_SANITIZE=address)

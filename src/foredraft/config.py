@@ -74,7 +74,7 @@ class Key:
                 raise ValueError
             return tuple(self._take(item, get_args(self.type)[0]) for item in value)
         except (ValueError, OverflowError):
-            raise ConfigError(f"{self.name} is {_shown(value)}; allowed is {self.allowed}") from None
+            raise ConfigError(f"{self.name} is {_shown(value)}; allowed is {self.allowed}", self.name) from None
 
     def _take(self, value: Any, type_: Any) -> Any:
         if type_ is bool and isinstance(value, bool):

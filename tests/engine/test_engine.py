@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -341,3 +342,32 @@ def test_the_last_chunk_tells_seed_and_cached_tokens():
 
 def test_vocabulary_of_the_fakes():
     assert EOS == VOCAB - 1
+
+
+@pytest.mark.parametrize("speculation", [None, Speculation("on", 4, ("random",))])
+def test_a_sequence_without_numbers_ends_alone(speculation):
+    """Its logits turn to NaN where token 5 comes up: it ends with an error, its pages are free, the others go on."""
+    params = [SamplingParams(max_tokens=40, temperature=1.0, seed=seed, ignore_eos=True) for seed in range(6)]
+    expected = [plain_tokens(new_sequence([1, 2], one)) for one in params]
+    engine = new_engine(proposers=proposers())
+    forward = engine._target.forward
+
+    def poisoned(batch, kv):
+        logits = forward(batch, kv)
+        logits[batch.tokens[batch.wanted] == 5] = np.nan
+        return logits
+
+    engine._target.forward = poisoned
+    sequences = [new_sequence([1, 2], one, speculation) for one in params]
+    run(engine, sequences)
+    for sequence, tokens in zip(sequences, expected, strict=True):
+        output = sequence.context.output
+        if 5 in tokens[:-1]:
+            assert sequence.finish_reason == "error"
+            assert "nan" in str(sequence.error)
+            assert output == tokens[: len(output)]
+        else:
+            assert (sequence.finish_reason, sequence.error, output) == ("length", None, tokens)
+    assert {sequence.finish_reason for sequence in sequences} == {"error", "length"}
+    assert engine.is_idle
+    assert engine.scheduler._kv.num_available_pages == engine.scheduler._kv.num_pages

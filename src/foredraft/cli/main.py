@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import click
 
-from foredraft.cli import bench, chat, check, demo, generate, plan, profile, pull
+from foredraft.cli import bench, chat, check, demo, generate, plan, profile, pull, serve
 from foredraft.errors import ForedraftError
 
 EXIT_USER_ERROR = 2
@@ -45,6 +45,7 @@ for _command in (
     pull.pull,
     generate.generate,
     chat.chat,
+    serve.serve,
     bench.bench,
     profile.profile,
     plan.plan,

@@ -16,6 +16,7 @@ from foredraft.core import Context, Draft, FloatArray, Verdict
 from foredraft.engine.record import StepRecord, StepRecorder
 from foredraft.engine.scheduler import Scheduler, Slice
 from foredraft.engine.sequence import Chunk, Sequence, TokenLogprobs
+from foredraft.errors import ForedraftError
 from foredraft.kv.batch import BatchBuilder
 from foredraft.kv.cache import PagedKV
 from foredraft.models.decoder import Decoder
@@ -60,11 +61,13 @@ class Engine:
     def abort(self, sequence: Sequence) -> None:
         """End a sequence without another token. One that has ended already is left alone."""
         sequence.finish_reason = sequence.finish_reason or "abort"
-        self.scheduler.finish(sequence)
-        self._release(sequence)
+        self._finish(sequence)
 
     def step(self) -> list[Chunk]:
-        """One pass of the target over all that is due; returns the tokens it decided, in order, per sequence."""
+        """One pass of the target over all that is due; returns the tokens it decided, in order, per sequence.
+
+        A sequence whose next token cannot be chosen (a logit is not a number) ends with its `error`; others go on.
+        """
         recorder = self._recorder = StepRecorder()
         slices, preempted = self.scheduler.schedule()
         for sequence in preempted:
@@ -148,7 +151,12 @@ class Engine:
         """Verify a draft, keep what is accepted and not past the end, and tell the proposer."""
         sequence = part.sequence
         context, before = sequence.context, len(sequence.context.tokens)
-        verdict = self._verify(draft, logits, sequence)
+        try:
+            verdict = self._verify(draft, logits, sequence)
+        except ForedraftError as error:
+            sequence.error, sequence.finish_reason = error, "error"
+            self._finish(sequence)
+            return []
         is_rejected = any(
             draft.parents[i] == (verdict.path[-1] if verdict.path else -1) for i in range(len(draft.tokens))
         )
@@ -165,8 +173,7 @@ class Engine:
         else:
             self._recorder.no_draft(part, self._broken)
         if sequence.finish_reason:
-            self.scheduler.finish(sequence)
-            self._release(sequence)
+            self._finish(sequence)
         return chunks
 
     def _verify(self, draft: Draft, logits: FloatArray, sequence: Sequence) -> Verdict:
@@ -236,6 +243,10 @@ class Engine:
         except Exception:
             log.exception("proposer %s failed and drafts no more for a sequence", draft.proposer)
             self._broken.add((context.id, draft.proposer))
+
+    def _finish(self, sequence: Sequence) -> None:
+        self.scheduler.finish(sequence)
+        self._release(sequence)
 
     def _release(self, sequence: Sequence) -> None:
         if sequence.speculation.mode == "off":

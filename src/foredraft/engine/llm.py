@@ -113,6 +113,7 @@ class LLM:
         target, self.tokenizer, self.chat_template = _load(model, op_set)
         loaded_draft = None if draft is None else _load(draft, op_set)
         self.model_name = Path(model).name
+        self.max_sequences = max_sequences
         self.context_length = _context_length(target.arch, context_length)
 
         archs = [target.arch] if loaded_draft is None else [target.arch, loaded_draft[0].arch]
@@ -157,6 +158,7 @@ class LLM:
 
         Raises:
             RequestError, ConfigError: a prompt is empty or too long, or a parameter is not allowed; nothing has run.
+            ForedraftError: the model produced logits that are not numbers.
         """
         sequences = self.sequences(requests(prompts, params, speculation, response_format, prediction, scope))
         chunks: dict[tuple[int, int], list[Chunk]] = {}
@@ -261,6 +263,8 @@ class LLM:
                     continue
                 for chunk in self.engine.step():
                     self._inboxes[chunk.context_id].append(chunk)
+            if error := next((sequence.error for sequence in sequences if sequence.error), None):
+                raise error
         finally:
             for sequence in sequences:
                 self.engine.abort(sequence)

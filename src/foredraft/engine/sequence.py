@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from foredraft.core import Context, Speculation, SpeculationStats
 from foredraft.engine.stops import StopMatcher
+from foredraft.errors import ForedraftError
 from foredraft.kv.cache import SequenceKV
 from foredraft.models.detokenizer import Detokenizer
 
@@ -50,7 +51,8 @@ class Sequence:
 
     `context.tokens` are final; the KV cache holds all but the last of them once the prompt is read. `leader` is the
     first choice of the same request, whose prompt this one waits for in order to share its pages. `kv` is None while
-    the sequence waits. `token_limit` is the length at which max_tokens or the context ends it.
+    the sequence waits. `token_limit` is the length at which max_tokens or the context ends it. `finish_reason` is also
+    "abort" or "error", which come without a chunk; the latter says why in `error`.
     """
 
     context: Context
@@ -68,6 +70,7 @@ class Sequence:
     num_cached_tokens: int | None = None
     stats: SpeculationStats = field(default_factory=SpeculationStats)
     finish_reason: str | None = None
+    error: ForedraftError | None = None
 
     @property
     def num_pending(self) -> int:

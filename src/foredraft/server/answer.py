@@ -1,0 +1,164 @@
+"""The way of one request: admitted, made into sequences, run, and answered whole or as server-sent events.
+
+It ends early where the client goes away, where its deadline comes, or where the engine fails. Nothing is sent before
+the first token is there, so that until then every error has its own status; after that, an error is the stream's last
+event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from foredraft.engine.sequence import Chunk, Sequence
+from foredraft.errors import ForedraftError
+from foredraft.server.engine_thread import Mailbox
+from foredraft.server.errors import ApiError
+from foredraft.server.service import Service
+
+_LAST_WORD_S = 1.0  # for a stream's error to reach a client that may have stopped reading
+
+
+class Form(ABC):
+    """How the answers to one request are written, by choice: `index` counts a request's sequences."""
+
+    @abstractmethod
+    def whole(self, chunks: list[list[Chunk]]) -> BaseModel:
+        """The complete answer, from each choice's chunks."""
+
+    @abstractmethod
+    def pieces(self, index: int, chunks: list[Chunk]) -> list[BaseModel]:
+        """The stream's next events: what one choice has got since the last call. Only fields that are set are sent."""
+
+    @abstractmethod
+    def last_piece(self) -> BaseModel:
+        """The stream's event with `usage`."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one request wants done.
+
+    prepare: makes the sequences; may take long, so it runs in a thread of its own, and may raise ForedraftErrors.
+    names: what the request calls fields that have another name in these errors.
+    """
+
+    num_sequences: int
+    prepare: Callable[[], list[Sequence]]
+    names: Mapping[str, str]
+    form: Callable[[list[Sequence]], Form]
+    is_stream: bool
+    include_usage: bool
+
+
+class Answer(Response):
+    """Runs a job while it is being sent."""
+
+    def __init__(self, service: Service, job: Job) -> None:
+        super().__init__()
+        self._service, self._job = service, job
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        work = asyncio.create_task(self._work(send))
+        gone = asyncio.create_task(_disconnected(receive))
+        try:
+            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+        finally:
+            work.cancel()
+            gone.cancel()
+            await asyncio.gather(work, gone, return_exceptions=True)
+
+    async def _work(self, send: Send) -> None:
+        events = _Events(send)
+        deadline_s = self._service.config.deadline_s
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._run(send, events)
+            return
+        except TimeoutError:
+            error = ApiError(408, f"the answer took more than {deadline_s:g} s, this server's limit", code="deadline")
+        except ForedraftError as refused:
+            error = ApiError.refusal(refused, self._job.names)
+        except ApiError as failed:
+            error = failed
+        if not events.are_started:
+            raise error
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORD_S):
+                await events.send(error.body())
+                await events.end()
+
+    async def _run(self, send: Send, events: _Events) -> None:
+        service, job = self._service, self._job
+        service.engine.check_ready()
+        ticket = service.admission.take(job.num_sequences)
+        try:
+            sequences = await asyncio.to_thread(job.prepare)
+            with service.engine.open(sequences, ticket) as mailbox:
+                form = job.form(sequences)
+                indices = {sequence.context.id: index for index, sequence in enumerate(sequences)}
+                if job.is_stream:
+                    await self._stream(mailbox, form, indices, events)
+                else:
+                    await self._whole(mailbox, form, indices, send)
+        finally:
+            ticket.give_back()
+
+    async def _whole(self, mailbox: Mailbox, form: Form, indices: dict[int, int], send: Send) -> None:
+        chunks: list[list[Chunk]] = [[] for _ in indices]
+        while news := await mailbox.receive():
+            for chunk in news:
+                chunks[indices[chunk.context_id]].append(chunk)
+        body = form.whole(chunks).model_dump_json().encode()
+        await _start(send, b"application/json", (b"content-length", str(len(body)).encode()))
+        await send({"type": "http.response.body", "body": body})
+
+    async def _stream(self, mailbox: Mailbox, form: Form, indices: dict[int, int], events: _Events) -> None:
+        while news := await mailbox.receive():
+            by_choice: dict[int, list[Chunk]] = {}
+            for chunk in news:
+                by_choice.setdefault(indices[chunk.context_id], []).append(chunk)
+            pieces = [piece for index, chunks in by_choice.items() for piece in form.pieces(index, chunks)]
+            if pieces:
+                await events.send(*(piece.model_dump_json(exclude_unset=True).encode() for piece in pieces))
+        if self._job.include_usage:
+            await events.send(form.last_piece().model_dump_json().encode())
+        await events.send(b"[DONE]")
+        await events.end()
+
+
+class _Events:
+    """Server-sent events: the response starts with the first of them."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.are_started = False
+
+    async def send(self, *payloads: bytes) -> None:
+        if not self.are_started:
+            self.are_started = True
+            await _start(self._send, b"text/event-stream; charset=utf-8", (b"cache-control", b"no-cache"))
+        body = b"".join(b"data: " + payload + b"\n\n" for payload in payloads)
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def end(self) -> None:
+        await self._send({"type": "http.response.body", "body": b""})
+
+
+async def _start(send: Send, content_type: bytes, *headers: tuple[bytes, bytes]) -> None:
+    all_headers = [(b"content-type", content_type), *headers]
+    await send({"type": "http.response.start", "status": 200, "headers": all_headers})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,143 @@
+"""`foredraft serve` as a process: how it starts, and every way in which it stops."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+import tiny
+from cli_run import refused
+from serving import PATIENCE_S
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny.write_tiny(tmp_path_factory.mktemp("models") / "tiny.gguf", context_length=100_000)
+
+
+@contextmanager
+def command(model, *options, **environment):
+    """A running `foredraft serve`, and a client for it once it has said where it is."""
+    arguments = [sys.executable, "-m", "foredraft", "serve", "--model", str(model), "--port", "0", "--threads", "1"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([*arguments, *options], env={**os.environ, **environment}, **pipes)
+    try:
+        line = process.stdout.readline()
+        found = re.fullmatch(r"serving \S+ at (http://127\.0\.0\.1:\d+)/v1 \(Ctrl-C to stop\)\n", line)
+        assert found, (line, process.poll() is not None and process.stderr.read())
+        with httpx.Client(base_url=found[1], timeout=PATIENCE_S) as client:
+            yield process, client
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def completion(client, **fields):
+    return client.post("/v1/completions", json={"prompt": "x", "ignore_eos": True, "seed": 1, **fields})
+
+
+@contextmanager
+def begun_stream(client, max_tokens):
+    """A stream whose first event has come; its other lines are still to be read."""
+    fields = {"prompt": "x", "ignore_eos": True, "max_tokens": max_tokens, "stream": True}
+    with client.stream("POST", "/v1/completions", json=fields) as response:
+        lines = response.iter_lines()
+        assert next(lines).startswith("data: ")
+        yield (line.removeprefix("data: ") for line in lines if line)
+
+
+def end(process):
+    """Exit status, and what was still written to both outputs."""
+    out, err = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_while_idle(model, number):
+    with command(model) as (process, client):
+        assert client.get("/health").status_code == 200
+        process.send_signal(number)
+        assert end(process) == (0, "", "")
+
+
+def test_told_to_stop_it_finishes_what_runs(model):
+    with command(model) as (process, client), begun_stream(client, 300) as lines:
+        process.terminate()
+        *_, last_piece, done = lines
+        assert done == "[DONE]"
+        assert json.loads(last_piece)["choices"][0]["finish_reason"] == "length"
+        assert end(process) == (0, "", "")
+
+
+def test_after_the_grace_period_it_ends_what_runs(model):
+    with command(model, "--grace", "0.2") as (process, client), begun_stream(client, 8000) as lines:
+        process.terminate()
+        *_, last = lines
+        assert json.loads(last)["error"]["code"] == "stopping"
+        assert end(process) == (0, "", "")
+
+
+def test_killed_and_started_again(model):
+    before = model.read_bytes()
+    with command(model) as (process, client):
+        answer = completion(client, max_tokens=20).json()["choices"]
+        with begun_stream(client, 8000) as lines:
+            process.kill()
+            with pytest.raises(httpx.TransportError):
+                list(lines)
+        port = str(client.base_url.port)
+        with pytest.raises(httpx.TransportError):
+            client.get("/health")
+    with command(model, "--port", port) as (_, client):
+        assert completion(client, max_tokens=20).json()["choices"] == answer
+    assert model.read_bytes() == before
+    assert [path.name for path in model.parent.iterdir()] == [model.name]
+
+
+def test_settings_arrive(model):
+    options = ["--model-name", "little", "--max-tokens", "7", "--max-body", "1", "--speculation", "on", "--k", "3"]
+    with command(model, *options, FOREDRAFT_API_KEYS="secret") as (_, client):
+        assert client.get("/v1/models").status_code == 401
+        client.headers["Authorization"] = "Bearer secret"
+        assert client.get("/v1/models").json()["data"][0]["id"] == "little"
+        assert completion(client, max_tokens=8).status_code == 400
+        answer = completion(client).json()
+        assert answer["usage"]["completion_tokens"] == 7
+        assert (answer["model"], answer["speculation"]["mode"]) == ("little", "on")
+        assert completion(client, prompt="x" * 2000).status_code == 413
+
+
+def test_a_port_in_use(cli, model):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        reason = refused(cli("serve", "--model", model, "--port", port))
+    assert f"127.0.0.1 port {port} cannot be used (Address already in use); choose another" in reason
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ("--port 70000", "port is 70000; allowed is a whole number, 0 to 65535"),
+        ("--deadline 0", "deadline_s is 0.0"),
+        ("--max-queue -1", "max_queue is -1"),
+        ("--k 65", "k is 65"),
+        ("--host 192.0.2.1 --port 0", "192.0.2.1 port 0 cannot be used"),
+        ("--api-keys-file nowhere", "the API keys in nowhere cannot be read"),
+        ("--proposer magic --port 0", "unknown proposer 'magic'"),
+    ],
+)
+def test_refused_settings(cli, model, arguments, reason):
+    assert reason in refused(cli("serve", "--model", model, *arguments.split()))
+
+
+def test_an_open_address_without_keys_is_said(model):
+    arguments = [sys.executable, "-m", "foredraft", "serve", "--model", "nowhere", "--host", "0.0.0.0", "--port", "0"]
+    done = subprocess.run(arguments, capture_output=True, text=True, env={**os.environ, "FOREDRAFT_API_KEYS": ""})
+    assert "anybody who reaches 0.0.0.0 can use this server; set FOREDRAFT_API_KEYS" in done.stderr

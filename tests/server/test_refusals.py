@@ -1,0 +1,184 @@
+"""What is not understood or not honored is refused with a 4xx, a sentence, and the field to blame."""
+
+import json
+
+import pytest
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+
+
+def refused(response, status=400):
+    """The error of an answer, which has to have OpenAI's form."""
+    assert response.status_code == status, response.text
+    error = response.json()["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert error["type"] == ("invalid_request_error" if status not in (401, 408, 429) else error["type"])
+    assert error["message"].strip()
+    return error
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "sentence"),
+    [
+        ({"magic": 1}, "magic", "magic is not supported; leave it out"),
+        ({"tools": []}, "tools", "not supported"),
+        ({"tool_choice": "auto"}, "tool_choice", "not supported"),
+        ({"prediction": {"type": "content", "content": "x"}}, "prediction", "not supported"),
+        ({"response_format": {"type": "json_object"}}, "response_format.type", "'text'"),
+        ({"store": True}, "store", "False"),
+        ({"temperature": "hot"}, "temperature", "valid number"),
+        ({"temperature": True}, "temperature", "valid number"),
+        ({"temperature": -1}, "temperature", "allowed is 0 to 100"),
+        ({"temperature": 10**400}, "temperature", ""),
+        ({"top_p": 0}, "top_p", "above 0"),
+        ({"top_k": -1}, "top_k", "0 (off) or more"),
+        ({"top_k": 1.5}, "top_k", "valid integer"),
+        ({"min_p": 1}, "min_p", "below 1"),
+        ({"presence_penalty": 11}, "presence_penalty", "-10 to 10"),
+        ({"n": 0}, "n", "1 to 128"),
+        ({"n": 9}, "n", "takes at most 8"),
+        ({"n": 129}, "n", "1 to 128"),
+        ({"max_tokens": 0}, "max_tokens", "1 or more"),
+        ({"max_tokens": 513}, "max_tokens", "allows up to 512"),
+        ({"max_tokens": 4, "min_tokens": 5}, "min_tokens", "up to max_tokens"),
+        ({"max_tokens": 4, "max_completion_tokens": 4}, "max_tokens", "give one"),
+        ({"seed": -1}, "seed", "0 to 2**64"),
+        ({"seed": 2**64}, "seed", "0 to 2**64"),
+        ({"stop": ""}, "stop", "not empty"),
+        ({"stop": ["x"] * 17}, "stop", "at most 16"),
+        ({"stop": [1]}, "stop.0", "string"),
+        ({"stop_token_ids": [99999]}, "stop_token_ids", "0 to 287"),
+        ({"logit_bias": {"x": 1}}, "logit_bias", "token ids"),
+        ({"logit_bias": {"": 1}}, "logit_bias", "token ids"),
+        ({"logit_bias": {"9" * 5000: 1}}, "logit_bias", "token ids"),
+        ({"logit_bias": {"5": 101}}, "logit_bias[5]", "-100 to 100"),
+        ({"logit_bias": {"288": 1}}, "logit_bias", "0 to 287"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "0 to 20"),
+        ({"top_logprobs": 2}, "top_logprobs", "logprobs: true"),
+        ({"stream": "yes"}, "stream", "boolean"),
+        ({"stream_options": {"include_usage": True}}, "stream_options", "stream: true"),
+        ({"stream": True, "stream_options": {"x": 1}}, "stream_options.x", "not supported"),
+        ({"speculation": "maybe"}, "speculation", "off, auto, on"),
+        ({"speculation": {"mode": "on", "k": 65}}, "speculation", "0 to 64"),
+        ({"speculation": {"rule": "lucky"}}, "speculation", "exact, rejection, block"),
+        ({"speculation": {"proposer": "oracle"}}, "speculation", "loaded are grammar, prediction, lookup"),
+        ({"speculation": {"depth": 2}}, "speculation.depth", "not supported"),
+        ({"messages": []}, "messages", "at least 1"),
+        ({"messages": [{"role": "user"}]}, "messages.0.content", "required"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages.0.content", "string"),
+        ({"messages": [{"role": "boss", "content": "x"}]}, "messages.0.role", "'user'"),
+        ({"messages": [{"role": "user", "content": "\ud800"}]}, None, "lone surrogate"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages.0.content.0.type", "'text'"),
+        ({"messages": [{"role": "user", "content": "word " * 2000}]}, "messages", "the context 512"),
+        ({"\ud800": 1}, None, "lone surrogate"),
+        ({"Magic[1]": 1}, "Magic[1]", "not supported"),
+    ],
+)
+def test_chat_fields(served, fields, param, sentence):
+    body = {"messages": [{"role": "user", "content": "hi"}], **fields}
+    response = served.http.post(CHAT, content=json.dumps(body), headers={"Content-Type": "application/json"})
+    error = refused(response)
+    assert error["param"] == param
+    assert sentence in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "sentence"),
+    [
+        ({}, "prompt", "required"),
+        ({"prompt": []}, "prompt", "empty list"),
+        ({"prompt": ""}, "prompt", "the prompt is empty"),
+        ({"prompt": [[]]}, "prompt", "the prompt is empty"),
+        ({"prompt": [1, "x"]}, "prompt", "valid string"),
+        ({"prompt": [-1]}, "prompt", "0 to 287"),
+        ({"prompt": [10**30]}, "prompt", "0 to 287"),
+        ({"prompt": ["x"] * 9}, "n", "takes at most 8"),
+        ({"prompt": "x" * 600, "max_tokens": 1}, "prompt", "the context 512"),
+        ({"prompt": "x", "echo": True}, "echo", "False"),
+        ({"prompt": "x", "best_of": 2}, "best_of", "1"),
+        ({"prompt": "x", "suffix": "y"}, "suffix", "''"),
+        ({"prompt": "x", "logprobs": 21}, "logprobs", "0 to 20"),
+        ({"prompt": "x", "messages": []}, "messages", "not supported"),
+    ],
+)
+def test_completion_fields(served, fields, param, sentence):
+    error = refused(served.http.post(COMPLETIONS, json=fields))
+    assert error["param"] is not None
+    assert error["param"].startswith(param)
+    assert sentence in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"", "JSON object"),
+        (b"{", "not JSON"),
+        (b"[]", "JSON object"),
+        (b'"text"', "JSON object"),
+        (b"null", "JSON object"),
+        (b'{"model": "\xff"}', "not UTF-8"),
+        (b"[" * 50_000, "nested too deeply"),
+        (b'{"messages":' + b"[" * 40_000 + b"]" * 40_000 + b"}", "nested too deeply"),
+        (b'{"seed": 1' + b"0" * 5000 + b"}", "too long a number"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}', "finite"),
+    ],
+    ids=lambda value: str(value[:12]),
+)
+def test_bodies(served, body, sentence):
+    error = refused(served.http.post(CHAT, content=body, headers={"Content-Type": "application/json"}))
+    assert sentence in error["message"]
+
+
+def test_body_of_another_kind(served):
+    error = refused(served.http.post(CHAT, content=b'{"messages": []}', headers={"Content-Type": "text/plain"}))
+    assert "Content-Type: application/json" in error["message"]
+
+
+def test_huge_body(served):
+    response = served.chat("x" * 200_000)
+    assert "limit" in refused(response, 413)["message"]
+    assert served.chat().status_code == 200
+
+
+def test_huge_body_of_unknown_length(served):
+    pieces = (b"x" * 10_000 for _ in range(20))
+    response = served.http.post(CHAT, content=pieces, headers={"Content-Type": "application/json"})
+    assert "more than 100000 bytes" in refused(response, 413)["message"]
+
+
+def test_unknown_model(served):
+    for response in (served.chat(model="gpt"), served.complete(model="gpt"), served.http.get("/v1/models/gpt")):
+        error = refused(response, 404)
+        assert (error["code"], error["param"]) == ("model_not_found", "model")
+        assert "'tiny.gguf'" in error["message"]
+
+
+def test_unknown_ways(served):
+    assert "/v1/embeddings" in refused(served.http.post("/v1/embeddings", json={}), 404)["message"]
+    response = served.http.get(CHAT)
+    assert "GET" in refused(response, 405)["message"]
+    assert response.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "sentence"),
+    [
+        ("/tokenize", {}, "either prompt or messages"),
+        ("/tokenize", {"prompt": "x", "messages": [{"role": "user", "content": "x"}]}, "either prompt or messages"),
+        ("/tokenize", {"prompt": "x", "model": 5}, "string"),
+        ("/detokenize", {"tokens": [288]}, "ids are 0 to 287"),
+        ("/detokenize", {"tokens": [-1]}, "ids are 0 to 287"),
+        ("/detokenize", {"tokens": "x"}, "list"),
+    ],
+)
+def test_tokens(served, path, body, sentence):
+    assert sentence in refused(served.http.post(path, json=body))["message"]
+
+
+def test_values_that_ask_for_nothing(served):
+    nothing = {"n": 1, "user": "me", "metadata": {"a": "b"}, "store": False, "presence_penalty": 0, "seed": 3}
+    nothing |= {"response_format": {"type": "text"}, "logprobs": False, "top_logprobs": 0, "logit_bias": {}}
+    nothing |= {"speculation": {}, "stream": False, "stop": None, "temperature": None}
+    response = served.chat(**nothing)
+    assert response.status_code == 200, response.text
+    assert served.complete(echo=False, best_of=1, suffix="").status_code == 200
