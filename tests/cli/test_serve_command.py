@@ -14,6 +14,9 @@ import pytest
 
 import tiny
 from cli_run import refused
+from foredraft import config
+from foredraft.cli.serve import KEYS, serve
+from foredraft.server.config import SECTIONS
 from serving import PATIENCE_S
 
 
@@ -54,9 +57,9 @@ def begun_stream(client, max_tokens):
 
 
 def end(process):
-    """Exit status, and what was still written to both outputs."""
+    """Exit status, what was still written to standard output, and the lines of the log that are worse than news."""
     out, err = process.communicate(timeout=PATIENCE_S)
-    return process.returncode, out, err
+    return process.returncode, out, [line for line in err.splitlines() if line.split()[1:2] != ["info"]]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -64,7 +67,7 @@ def test_told_to_stop_while_idle(model, number):
     with command(model) as (process, client):
         assert client.get("/health").status_code == 200
         process.send_signal(number)
-        assert end(process) == (0, "", "")
+        assert end(process) == (0, "", [])
 
 
 def test_told_to_stop_it_finishes_what_runs(model):
@@ -73,7 +76,7 @@ def test_told_to_stop_it_finishes_what_runs(model):
         *_, last_piece, done = lines
         assert done == "[DONE]"
         assert json.loads(last_piece)["choices"][0]["finish_reason"] == "length"
-        assert end(process) == (0, "", "")
+        assert end(process) == (0, "", [])
 
 
 def test_after_the_grace_period_it_ends_what_runs(model):
@@ -81,7 +84,7 @@ def test_after_the_grace_period_it_ends_what_runs(model):
         process.terminate()
         *_, last = lines
         assert json.loads(last)["error"]["code"] == "stopping"
-        assert end(process) == (0, "", "")
+        assert end(process) == (0, "", [])
 
 
 def test_killed_and_started_again(model):
@@ -102,7 +105,7 @@ def test_killed_and_started_again(model):
 
 
 def test_settings_arrive(model):
-    options = ["--model-name", "little", "--max-tokens", "7", "--max-body", "1", "--speculation", "on", "--k", "3"]
+    options = ["--model-name", "little", "--max-tokens", "7", "--max-body", "1024", "--speculation", "on", "--k", "3"]
     with command(model, *options, FOREDRAFT_API_KEYS="secret") as (_, client):
         assert client.get("/v1/models").status_code == 401
         client.headers["Authorization"] = "Bearer secret"
@@ -112,6 +115,50 @@ def test_settings_arrive(model):
         assert answer["usage"]["completion_tokens"] == 7
         assert (answer["model"], answer["speculation"]["mode"]) == ("little", "on")
         assert completion(client, prompt="x" * 2000).status_code == 413
+
+
+def test_every_option_is_a_key_with_its_default():
+    options = serve.make_context("serve", []).params
+    assert options.keys() - KEYS.keys() == {"config_file", "dump_config"}
+    for name, (section, key) in KEYS.items():
+        default = config.keys(SECTIONS[section])[key].default
+        assert options[name] == (default or None if name == "proposer" else default), name
+
+
+def test_the_configuration_is_file_and_options_together(cli, tmp_path):
+    file = tmp_path / "some.toml"
+    file.write_text('[model]\ntarget = "a"\n[server]\nport = 1\n[limits]\nmax_queue = 7\n[speculation]\nk = 9\n')
+    options = (
+        "--model b --port 0 --max-body 4096 --proposer lookup,grammar --deadline 5 --speculation off --kv-memory 64"
+    )
+    done = cli("serve", "--config", file, *options.split(), "--dump-config")
+    assert (done.status, done.err) == (0, "")
+    dumped = tmp_path / "dumped.toml"
+    dumped.write_text(done.out)
+    found = config.load(SECTIONS, dumped)
+    assert (found["model"].target, found["model"].kv_memory_mib, found["server"].port) == ("b", 64, 0)
+    assert (found["limits"].max_queue, found["limits"].max_body_bytes, found["limits"].deadline_s) == (7, 4096, 5)
+    how = found["speculation"]
+    assert (how.mode, how.k, how.proposers) == ("off", 9, ("lookup", "grammar"))
+    assert cli("serve", "--config", dumped, "--dump-config").out == done.out
+
+
+def test_a_server_from_a_file(model, tmp_path):
+    file = tmp_path / "some.toml"
+    file.write_text(
+        f'[model]\ntarget = "{model}"\n[server]\nmodel_name = "filed"\n[logs]\nformat = "json"\nprompts = true'
+    )
+    with command(model, "--config", str(file)) as (process, client):
+        assert client.get("/v1/models").json()["data"][0]["id"] == "filed"
+        answer = completion(client, prompt="hello", max_tokens=3).json()["choices"][0]["text"]
+        process.terminate()
+        _, err = process.communicate(timeout=PATIENCE_S)
+    [ended] = [line for line in map(json.loads, err.splitlines()) if line["message"] == "request ended"]
+    assert (ended["outcome"], ended["prompt"], ended["answer"]) == ("length", "hello", answer)
+
+
+def test_no_model(cli):
+    assert "give --model, or target in the section [model]" in refused(cli("serve"))
 
 
 def test_a_port_in_use(cli, model):
@@ -129,6 +176,7 @@ def test_a_port_in_use(cli, model):
         ("--max-queue -1", "max_queue is -1"),
         ("--k 65", "k is 65"),
         ("--host 192.0.2.1 --port 0", "192.0.2.1 port 0 cannot be used"),
+        ("--config nowhere.toml", "nowhere.toml: the file cannot be read: No such file"),
         ("--api-keys-file nowhere", "the API keys in nowhere cannot be read"),
         ("--proposer magic --port 0", "unknown proposer 'magic'"),
     ],

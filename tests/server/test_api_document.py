@@ -13,6 +13,7 @@ NUM_EXAMPLES = 15
 WAYS = [
     "GET /health",
     "GET /version",
+    "GET /metrics",
     "GET /v1/models",
     "GET /v1/models/{name}",
     "POST /tokenize",

@@ -130,6 +130,7 @@ def test_a_failed_engine_answers_everybody(tmp_path, caplog):
         assert error_of(served.complete(n=2, **LONG), 503)["code"] == "engine_failed"
         assert error_of(served.complete(), 503)["code"] == "engine_failed"
         assert error_of(served.http.get("/health"), 503)["code"] == "engine_failed"
+        assert 'outcome="error",pool="default",route="default"} 2.0' in served.http.get("/metrics").text
         assert served.engine.has_failed
         assert "a bug" in caplog.text
 

@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_MODEL = [
-    click.option(
-        "--model", required=True, metavar="MODEL", help="Catalog name (`foredraft pull --list`) or GGUF file."
-    ),
-    click.option("--draft", metavar="MODEL", help="A smaller model with the same tokenizer, to draft with."),
-]
+_DRAFT = click.option("--draft", metavar="MODEL", help="A smaller model with the same tokenizer, to draft with.")
 
 _CONTEXT = click.option(
     "--context",
@@ -83,9 +78,12 @@ def _all(options: list[Callable[[Command], Command]]) -> Callable[[Command], Com
     return decorate
 
 
-def model_options(context: bool = True, threads: bool = True) -> Callable[[Any], Any]:
+def model_options(context: bool = True, threads: bool = True, required: bool = True) -> Callable[[Any], Any]:
     """--model and --draft, --context where it means something, and --threads unless the command has its own."""
-    return _all([*_MODEL, *[_CONTEXT] * context, *[_THREADS] * threads])
+    model = click.option(
+        "--model", required=required, metavar="MODEL", help="Catalog name (`foredraft pull --list`) or GGUF file."
+    )
+    return _all([model, _DRAFT, *[_CONTEXT] * context, *[_THREADS] * threads])
 
 
 speculation_options: Callable[[Any], Any] = _all(_SPECULATION)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pydantic import BaseModel
@@ -22,6 +22,7 @@ from foredraft.errors import ForedraftError
 from foredraft.server.engine_thread import Mailbox
 from foredraft.server.errors import ApiError
 from foredraft.server.service import Service
+from foredraft.server.watching import Watch, outcome_of
 
 _LAST_WORD_S = 1.0  # for a stream's error to reach a client that may have stopped reading
 
@@ -66,7 +67,7 @@ class Answer(Response):
         self._service, self._job = service, job
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        work = asyncio.create_task(self._work(send))
+        work = asyncio.create_task(self._work(send, scope["watch"]))
         gone = asyncio.create_task(_disconnected(receive))
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -77,12 +78,12 @@ class Answer(Response):
             gone.cancel()
             await asyncio.gather(work, gone, return_exceptions=True)
 
-    async def _work(self, send: Send) -> None:
+    async def _work(self, send: Send, watch: Watch) -> None:
         events = _Events(send)
         deadline_s = self._service.config.deadline_s
         try:
             async with asyncio.timeout(deadline_s):
-                await self._run(send, events)
+                await self._run(send, events, watch)
             return
         except TimeoutError:
             error = ApiError(408, f"the answer took more than {deadline_s:g} s, this server's limit", code="deadline")
@@ -90,6 +91,7 @@ class Answer(Response):
             error = ApiError.refusal(refused, self._job.names)
         except ApiError as failed:
             error = failed
+        watch.outcome = "error" if error.code == "engine_failed" else outcome_of(error.status_code)
         if not events.are_started:
             raise error
         with contextlib.suppress(TimeoutError):
@@ -97,13 +99,13 @@ class Answer(Response):
                 await events.send(error.body())
                 await events.end()
 
-    async def _run(self, send: Send, events: _Events) -> None:
+    async def _run(self, send: Send, events: _Events, watch: Watch) -> None:
         service, job = self._service, self._job
         service.engine.check_ready()
         ticket = service.admission.take(job.num_sequences)
         try:
             sequences = await asyncio.to_thread(job.prepare)
-            with service.engine.open(sequences, ticket) as mailbox:
+            with service.engine.open(sequences, ticket, watch) as mailbox, self._texts(sequences, watch):
                 form = job.form(sequences)
                 indices = {sequence.context.id: index for index, sequence in enumerate(sequences)}
                 if job.is_stream:
@@ -112,6 +114,17 @@ class Answer(Response):
                     await self._whole(mailbox, form, indices, send)
         finally:
             ticket.give_back()
+
+    @contextlib.contextmanager
+    def _texts(self, sequences: list[Sequence], watch: Watch) -> Iterator[None]:
+        """At the end, hand over the texts, where the log is asked to show them."""
+        try:
+            yield
+        finally:
+            if self._service.config.logs.prompts:
+                decode = self._service.llm.tokenizer.decode
+                watch.prompt = "\n".join(decode(each.context.prompt) for each in sequences if each.leader is None)
+                watch.answer = "\n".join(decode(each.context.output) for each in sequences)
 
     async def _whole(self, mailbox: Mailbox, form: Form, indices: dict[int, int], send: Send) -> None:
         chunks: list[list[Chunk]] = [[] for _ in indices]

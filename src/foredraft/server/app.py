@@ -8,13 +8,19 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from foredraft import __version__
+from foredraft.proposers import ALWAYS
 from foredraft.server import chat, completions, errors, info
 from foredraft.server.admission import Admission
 from foredraft.server.auth import ApiKeys
 from foredraft.server.body_limit import BodyLimit
 from foredraft.server.config import ServerConfig
+from foredraft.server.counting import Metrics
 from foredraft.server.engine_thread import EngineThread
-from foredraft.server.service import Service
+from foredraft.server.logs import RequestLog
+from foredraft.server.service import POOL, ROUTE, Service
+from foredraft.server.watching import Watching
+
+GENERATION = ("/v1/chat/completions", "/v1/completions")
 
 
 def create_app(engine: EngineThread, config: ServerConfig) -> FastAPI:
@@ -37,10 +43,14 @@ def create_app(engine: EngineThread, config: ServerConfig) -> FastAPI:
         redoc_url=None,
     )
     errors.install(app)
-    service = Service(engine, config, Admission(engine.llm.max_sequences + config.max_queue))
+    metrics = Metrics({ROUTE: POOL}, (*ALWAYS, *engine.llm.proposers))
+    service = Service(engine, config, Admission(engine.llm.max_sequences + config.max_queue), metrics)
     for module in (chat, completions, info):
         app.include_router(module.router(service))
+    engine.on_step = lambda record: metrics.step(record, lambda _: ROUTE)
     app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes)
     if config.api_keys:
         app.add_middleware(ApiKeys, keys=config.api_keys)
+    log = RequestLog(config.logs)
+    app.add_middleware(Watching, metrics=metrics, log=log, route=ROUTE, paths=GENERATION)
     return app

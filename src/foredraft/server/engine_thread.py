@@ -19,9 +19,11 @@ from functools import partial
 from queue import SimpleQueue
 
 from foredraft.engine.llm import LLM
+from foredraft.engine.record import StepRecord
 from foredraft.engine.sequence import Chunk, Sequence
 from foredraft.server.admission import Ticket
 from foredraft.server.errors import ApiError
+from foredraft.server.watching import Watch
 
 log = logging.getLogger("foredraft")
 
@@ -29,8 +31,8 @@ log = logging.getLogger("foredraft")
 class Mailbox:
     """Chunks of one request, on their way from the engine to their reader. Used by the event loop's thread alone."""
 
-    def __init__(self, num_sequences: int, ticket: Ticket) -> None:
-        self._num_running, self._ticket = num_sequences, ticket
+    def __init__(self, num_sequences: int, ticket: Ticket, watch: Watch) -> None:
+        self._num_running, self._ticket, self._watch = num_sequences, ticket, watch
         self._chunks: list[Chunk] = []
         self._error: ApiError | None = None
         self._news = asyncio.Event()
@@ -56,6 +58,7 @@ class Mailbox:
 
     def deliver(self, chunks: list[Chunk]) -> None:
         if self._num_running:
+            self._watch.tokens(chunks)
             self._chunks += chunks
             self._end(sum(chunk.finish_reason is not None for chunk in chunks))
 
@@ -76,6 +79,7 @@ class EngineThread:
 
     def __init__(self, llm: LLM) -> None:
         self.llm = llm
+        self.on_step: Callable[[StepRecord], None] = lambda record: None  # called in the engine's thread
         self.has_failed = False
         self.is_draining = False  # no new requests, those that run go on
         self._is_started = False
@@ -113,9 +117,10 @@ class EngineThread:
             raise _failed() if self.has_failed else _stopping()
 
     @contextmanager
-    def open(self, sequences: list[Sequence], ticket: Ticket) -> Iterator[Mailbox]:
+    def open(self, sequences: list[Sequence], ticket: Ticket, watch: Watch) -> Iterator[Mailbox]:
         """Run sequences; at the end of the context, those that still run are dropped and their pages freed."""
-        mailbox = Mailbox(len(sequences), ticket)
+        watch.open(sequences)
+        mailbox = Mailbox(len(sequences), ticket, watch)
         self._commands.put(partial(self._add, sequences, mailbox))
         try:
             yield mailbox
@@ -149,7 +154,10 @@ class EngineThread:
 
     def _step(self) -> None:
         letters: dict[Mailbox, list[Chunk]] = {}
-        for chunk in self.llm.engine.step():
+        chunks = self.llm.engine.step()
+        if record := self.llm.engine.last_record:
+            self.on_step(record)
+        for chunk in chunks:
             letters.setdefault(self._open[chunk.context_id][1], []).append(chunk)
             if chunk.finish_reason is not None:
                 del self._open[chunk.context_id]

@@ -6,14 +6,16 @@ import asyncio
 from typing import Any
 
 from fastapi import APIRouter
+from starlette.responses import Response
 
 from foredraft import __version__
 from foredraft.errors import ForedraftError
 from foredraft.server import documentation
+from foredraft.server.counting import CONTENT_TYPE
 from foredraft.server.errors import ApiError
 from foredraft.server.requests import DetokenizeRequest, TokenizeRequest
 from foredraft.server.responses import Health, Model, ModelList, Text, Tokens, Version
-from foredraft.server.service import Service
+from foredraft.server.service import ROUTE, Service
 
 
 def router(service: Service) -> APIRouter:
@@ -29,6 +31,14 @@ def router(service: Service) -> APIRouter:
     @routes.get("/version", **errors)
     async def version() -> Version:
         return Version(version=__version__)
+
+    @routes.get("/metrics", response_class=Response, **errors)
+    async def metrics() -> Response:
+        """For Prometheus (docs/metrics.md)."""
+        scheduler = service.llm.engine.scheduler
+        waiting, running = {ROUTE: len(scheduler.waiting)}, {ROUTE: len(scheduler.running)}
+        service.metrics.load(waiting, running, scheduler.kv_use)
+        return Response(service.metrics.render(), media_type=CONTENT_TYPE)
 
     @routes.get("/v1/models", **errors)
     async def models() -> ModelList:

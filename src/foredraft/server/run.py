@@ -54,7 +54,7 @@ def settings(engine: EngineThread, config: ServerConfig) -> uvicorn.Config:
         create_app(engine, config),
         host=config.host,
         port=config.port,
-        log_level="warning",
+        log_config=None,
         access_log=False,
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_S,

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from foredraft.engine.llm import LLM
 from foredraft.server.admission import Admission
 from foredraft.server.config import ServerConfig
+from foredraft.server.counting import Metrics
 from foredraft.server.engine_thread import EngineThread
 from foredraft.server.errors import ApiError
+
+POOL = ROUTE = "default"  # until the configuration has pools and routes
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,7 @@ class Service:
     engine: EngineThread
     config: ServerConfig
     admission: Admission
+    metrics: Metrics
     started: int = field(default_factory=lambda: int(time.time()))
 
     @property
