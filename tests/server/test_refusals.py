@@ -4,6 +4,12 @@ import json
 
 import pytest
 
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+CALLING = {
+    "role": "assistant",
+    "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+}
+TOOL_MESSAGE = {"role": "tool", "tool_call_id": "1", "content": "x"}
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 
@@ -17,14 +23,39 @@ def refused(response, status=400):
     return error
 
 
+def json_schema(schema, **more):
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, **more}}}
+
+
 @pytest.mark.parametrize(
     ("fields", "param", "sentence"),
     [
         ({"magic": 1}, "magic", "magic is not supported; leave it out"),
-        ({"tools": []}, "tools", "not supported"),
-        ({"tool_choice": "auto"}, "tool_choice", "not supported"),
-        ({"prediction": {"type": "content", "content": "x"}}, "prediction", "not supported"),
-        ({"response_format": {"type": "json_object"}}, "response_format.type", "'text'"),
+        ({"tools": []}, "tools", "at least 1"),
+        ({"tools": [{"type": "magic"}]}, "tools.0.type", "'function'"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.0.function.name", "pattern"),
+        ({"tools": [TOOL, {"type": "function", "function": {"name": "f", "magic": 1}}]}, "tools.1.function.magic", ""),
+        ({"tools": [TOOL]}, "tools", "none of the known formats of tool calls"),
+        ({"tool_choice": "auto"}, "tool_choice", "only there with tools"),
+        ({"tools": [TOOL], "tool_choice": "any"}, "tool_choice", "'none', 'auto' or 'required'"),
+        ({"parallel_tool_calls": True}, "parallel_tool_calls", "only there with tools"),
+        ({"tools": [TOOL], "response_format": {"type": "json_object"}}, "response_format", "no room for calls"),
+        ({"functions": []}, "functions", "not supported"),
+        ({"prediction": "x"}, "prediction", "dictionary or object"),
+        ({"prediction": {"type": "magic", "content": "x"}}, "prediction.type", "'content'"),
+        ({"prediction": {"type": "content", "content": "word " * 900}}, "prediction", "the context 512"),
+        ({"response_format": {}}, "response_format.type", "'type'"),
+        ({"response_format": {"type": "xml"}}, "response_format.type", "'json_schema'"),
+        ({"response_format": {"type": "json_object", "schema": {}}}, "response_format.schema", "not supported"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "required"),
+        (json_schema(None), "response_format.json_schema.schema", "dictionary"),
+        (json_schema({"type": "magic"}), "response_format.json_schema.schema", "cannot be used"),
+        (json_schema({"$ref": "http://127.0.0.1/schema"}), "response_format.json_schema.schema", "cannot be used"),
+        (json_schema({}, description="x"), "response_format.json_schema.description", "not supported"),
+        ({"response_format": {"type": "regex", "regex": "("}}, "response_format.regex", "cannot be used"),
+        ({"response_format": {"type": "grammar", "grammar": "x" * 70_000}}, "response_format.grammar", "65536"),
+        ({"response_format": {"type": "json_object"}, "min_tokens": 2}, "min_tokens", "when it is complete"),
+        ({"response_format": {"type": "json_object"}, "ignore_eos": True}, "ignore_eos", "when it is complete"),
         ({"store": True}, "store", "False"),
         ({"temperature": "hot"}, "temperature", "valid number"),
         ({"temperature": True}, "temperature", "valid number"),
@@ -67,6 +98,13 @@ def refused(response, status=400):
         ({"messages": [{"role": "user"}]}, "messages.0.content", "required"),
         ({"messages": [{"role": "user", "content": None}]}, "messages.0.content", "string"),
         ({"messages": [{"role": "boss", "content": "x"}]}, "messages.0.role", "'user'"),
+        ({"messages": [{"content": "x"}]}, "messages.0.role", "'role'"),
+        ({"messages": [{"role": "assistant"}]}, "messages.0", "content is required"),
+        ({"messages": [{"role": "user", "content": "x", "name": "me"}]}, "messages.0.name", "not supported"),
+        ({"messages": [{"role": "user", "content": "x", "tool_calls": []}]}, "messages.0.tool_calls", "not supported"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.tool_call_id", "required"),
+        ({"messages": [TOOL_MESSAGE]}, "messages.0.tool_call_id", "names no call"),
+        ({"messages": [CALLING, TOOL_MESSAGE]}, "messages", "does not know tools"),
         ({"messages": [{"role": "user", "content": "\ud800"}]}, None, "lone surrogate"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages.0.content.0.type", "'text'"),
         ({"messages": [{"role": "user", "content": "word " * 2000}]}, "messages", "the context 512"),

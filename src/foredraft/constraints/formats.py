@@ -20,6 +20,7 @@ ResponseFormat = Mapping[str, Any]
 
 MAX_CHARS = 1 << 16  # of a schema (as JSON), a regular expression or a grammar
 _FIELD_OF = {"text": None, "json_object": None, "json_schema": "schema", "regex": "regex", "grammar": "grammar"}
+_SCHEMA = "response_format.schema"
 _JSON_STYLE: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 # Such as `name[temperature=0.5]:`. They change sampling, or take back text that is already out.
 _RULE_ATTRIBUTES = re.compile(r"^\s*[?!]*\w+(\.-?\d+)?\s*\[", re.MULTILINE)
@@ -39,15 +40,17 @@ def to_grammar(response_format: ResponseFormat) -> str | None:
     """
     kind = response_format.get("type") if isinstance(response_format, Mapping) else None
     if not isinstance(kind, str) or kind not in _FIELD_OF:
-        raise RequestError(f"response_format.type is {kind!r}; allowed is {', '.join(_FIELD_OF)}")
+        allowed = ", ".join(_FIELD_OF)
+        raise RequestError(f"response_format.type is {kind!r}; allowed is {allowed}", "response_format.type")
     field = _FIELD_OF[kind]
     unknown = sorted(set(response_format) - {"type", field}, key=str)
     if unknown:
         raise RequestError(
-            f"response_format has the field {unknown[0]!r}; type {kind} takes {f'only {field!r}' if field else 'none'}"
+            f"response_format has the field {unknown[0]!r}; type {kind} takes {f'only {field!r}' if field else 'none'}",
+            "response_format",
         )
     if field is not None and field not in response_format:
-        raise RequestError(f"response_format of type {kind} needs the field {field!r}")
+        raise RequestError(f"response_format of type {kind} needs the field {field!r}", "response_format")
     value = response_format[field] if field else {"type": "object"}
     if kind == "text":
         return None
@@ -58,35 +61,40 @@ def _json(schema: Any) -> str:
     from llguidance import LLMatcher
 
     if not isinstance(schema, Mapping):
-        raise RequestError(f"response_format.schema is {schema!r:.80}; give a JSON schema, an object")
+        raise RequestError(f"response_format.schema is {schema!r:.80}; give a JSON schema, an object", _SCHEMA)
     try:
         text = json.dumps(schema, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as exc:
-        raise RequestError(f"response_format.schema is not plain JSON ({exc})") from exc
+        raise RequestError(f"response_format.schema is not plain JSON ({exc})", _SCHEMA) from exc
     _check_length("schema", text)
     try:
         return LLMatcher.grammar_from_json_schema(text, defaults=_JSON_STYLE)
     except ValueError as exc:  # nested deeper than its JSON reader goes
-        raise RequestError(f"response_format.schema cannot be read: {exc}") from exc
+        raise RequestError(f"response_format.schema cannot be read: {exc}", _SCHEMA) from exc
 
 
 def _text(kind: str, value: Any) -> str:
     from llguidance import LLMatcher
 
     if not isinstance(value, str):
-        raise RequestError(f"response_format.{kind} is {value!r:.80}; give a string")
+        raise RequestError(f"response_format.{kind} is {value!r:.80}; give a string", f"response_format.{kind}")
     _check_length(kind, value)
     try:
         value.encode()
     except UnicodeEncodeError as exc:
-        raise RequestError(f"response_format.{kind} holds a lone surrogate at character {exc.start}") from exc
+        field = f"response_format.{kind}"
+        raise RequestError(f"{field} holds a lone surrogate at character {exc.start}", field) from exc
     if kind == "regex":
         return LLMatcher.grammar_from_regex(value)
     if _RULE_ATTRIBUTES.search(value):
-        raise RequestError("response_format.grammar has a rule with attributes in brackets; they are not supported")
+        raise RequestError(
+            "response_format.grammar has a rule with attributes in brackets; they are not supported",
+            "response_format.grammar",
+        )
     return LLMatcher.grammar_from_lark(value)
 
 
 def _check_length(field: str, text: str) -> None:
     if len(text) > MAX_CHARS:
-        raise RequestError(f"response_format.{field} has {len(text)} characters; allowed are {MAX_CHARS}")
+        where = f"response_format.{field}"
+        raise RequestError(f"{where} has {len(text)} characters; allowed are {MAX_CHARS}", where)

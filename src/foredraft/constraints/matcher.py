@@ -103,7 +103,8 @@ class Compiler:
         if grammar is None:
             return None
         if error := self._trial(grammar):
-            raise RequestError(f"{field_name(response_format)} cannot be used: {error}")
+            where = field_name(response_format)
+            raise RequestError(f"{where} cannot be used: {error}", where)
         limits = llguidance.LLParserLimits(**_LIMITS)
         parser = llguidance.LLMatcher(self._parser_tokenizer, grammar, log_level=0, limits=limits)
         return Matcher(parser, self._tokenizer.vocab_size)

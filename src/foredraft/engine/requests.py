@@ -123,6 +123,11 @@ class SequenceMaker:
         self._check_tokens(prompt=tokens, prediction=predicted, stop_token_ids=params.stop_token_ids)
         self._check_tokens(logit_bias=params.logit_bias)
         self._check_length(len(tokens), params)
+        if len(predicted) > self._context_length:
+            raise RequestError(
+                f"the prediction has {len(predicted)} tokens, the context {self._context_length}; shorten it",
+                "prediction",
+            )
         return _Checked(tokens, tuple(predicted), self._constraint(request))
 
     def _check_tokens(self, **given: Iterable[int]) -> None:

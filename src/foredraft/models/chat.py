@@ -102,7 +102,9 @@ class ChatTemplate:
         uses_tools = tools or any(message["role"] == "tool" or "tool_calls" in message for message in messages)
         if uses_tools and not re.search(r"\btools\b", self._source):
             raise TemplateError(
-                "this model's chat template does not know tools; leave them and their messages out or use another model"
+                "this model's chat template does not know tools; leave them and their messages out or use another "
+                "model",
+                "tools" if tools else "messages",
             )
 
     def _role(self, message: Message) -> str:

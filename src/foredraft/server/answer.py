@@ -128,7 +128,7 @@ class Answer(Response):
 
     async def _whole(self, mailbox: Mailbox, form: Form, indices: dict[int, int], send: Send) -> None:
         chunks: list[list[Chunk]] = [[] for _ in indices]
-        while news := await mailbox.receive():
+        while news := await _received(mailbox):
             for chunk in news:
                 chunks[indices[chunk.context_id]].append(chunk)
         body = form.whole(chunks).model_dump_json().encode()
@@ -136,7 +136,7 @@ class Answer(Response):
         await send({"type": "http.response.body", "body": body})
 
     async def _stream(self, mailbox: Mailbox, form: Form, indices: dict[int, int], events: _Events) -> None:
-        while news := await mailbox.receive():
+        while news := await _received(mailbox):
             by_choice: dict[int, list[Chunk]] = {}
             for chunk in news:
                 by_choice.setdefault(indices[chunk.context_id], []).append(chunk)
@@ -165,6 +165,24 @@ class _Events:
 
     async def end(self) -> None:
         await self._send({"type": "http.response.body", "body": b""})
+
+
+async def _received(mailbox: Mailbox) -> list[Chunk]:
+    """What has come.
+
+    Raises:
+        ApiError: a choice had to end because nothing fits its response format any more.
+    """
+    news = await mailbox.receive()
+    if any(chunk.finish_reason == "error" for chunk in news):
+        raise ApiError(
+            400,
+            "the answer could not be kept to response_format: it grew too complex, or no token of the model fits; "
+            "make it simpler",
+            param="response_format",
+            code="format_failed",
+        )
+    return news
 
 
 async def _start(send: Send, content_type: bytes, *headers: tuple[bytes, bytes]) -> None:

@@ -6,13 +6,21 @@ import hmac
 import os
 from pathlib import Path
 
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foredraft.errors import ConfigError
 from foredraft.server.errors import ApiError
 
 VARIABLE = "FOREDRAFT_API_KEYS"
+_SCOPE = "foredraft.cache_scope"
 _OPEN_PATHS = {"/health", "/version", "/openapi.json"}  # they say nothing about anybody's requests
+
+
+def cache_scope(request: Request) -> str:
+    """What a request may share the prefix cache with: requests that came with the same key."""
+    scope: str = request.scope.get(_SCOPE, "")
+    return scope
 
 
 class ApiKeys:
@@ -26,8 +34,12 @@ class ApiKeys:
         self._keys = [key.encode() for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in _OPEN_PATHS or self._is_known(scope):
+        if scope["type"] != "http" or scope["path"] in _OPEN_PATHS:
             await self._app(scope, receive, send)
+            return
+        which = self._which(scope)
+        if which is not None:
+            await self._app({**scope, _SCOPE: f"key {which}"}, receive, send)
             return
         error = ApiError(
             401,
@@ -37,11 +49,12 @@ class ApiKeys:
         )
         await error.response()(scope, receive, send)
 
-    def _is_known(self, scope: Scope) -> bool:
+    def _which(self, scope: Scope) -> int | None:
+        """The place in the list of the key that a request came with."""
         kind, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
         # All are compared, so that the time does not tell which one came close.
         matches = [hmac.compare_digest(given.strip(), key) for key in self._keys]
-        return kind.lower() == b"bearer" and any(matches)
+        return matches.index(True) if kind.lower() == b"bearer" and any(matches) else None
 
 
 def read_keys(file: Path | None) -> tuple[str, ...]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
 from foredraft.engine.sequence import Chunk, Sequence
 from foredraft.server import documentation
 from foredraft.server.answer import Answer, Form
+from foredraft.server.auth import cache_scope
 from foredraft.server.errors import ApiError
-from foredraft.server.jobs import finish_reason, make_job
+from foredraft.server.jobs import Wish, finish_reason, make_job
 from foredraft.server.logprobs import CompletionLogprobsForm
 from foredraft.server.requests import CompletionRequest
 from foredraft.server.responses import Completion, CompletionChoice, CompletionChunk, FinishReason
@@ -23,7 +25,7 @@ def router(service: Service) -> APIRouter:
     routes = APIRouter()
 
     @routes.post("/v1/completions", responses=documentation.responses(Completion, CompletionChunk))
-    async def completions(body: CompletionRequest) -> Answer:
+    async def completions(body: CompletionRequest, request: Request) -> Answer:
         """Continue one or more prompts. Strings of special tokens in a prompt count as these tokens."""
         prompts = _prompts(body)
 
@@ -31,7 +33,8 @@ def router(service: Service) -> APIRouter:
             encode = service.llm.tokenizer.encode
             return [encode(one, parse_special=True) if isinstance(one, str) else one for one in prompts]
 
-        return Answer(service, make_job(service, body, len(prompts), tokens, CompletionForm))
+        form = partial(CompletionForm, service)
+        return Answer(service, make_job(service, body, Wish(len(prompts), tokens, form, cache_scope(request))))
 
     return routes
 

@@ -86,10 +86,18 @@ def _invalid(errors: Sequence[Any]) -> ApiError:
 
 def _param(error: Mapping[str, Any]) -> str | None:
     """A field's name as OpenAI writes it (messages.0.content), without what pydantic calls the parts of a union."""
-    loc = error["loc"][1:]
+    loc = _without_tag(error["loc"][1:], error["type"].startswith("union_tag"))
     unknown = len(loc) - 1 if error["type"] == "extra_forbidden" else None  # may be called anything
     parts = [str(part) for i, part in enumerate(loc) if i == unknown or not _is_kind(part)]
     return ".".join(parts)[:_LONGEST_PARAM] or None
+
+
+def _without_tag(loc: Sequence[str | int], is_tag_wrong: bool) -> Sequence[str | int]:
+    """A location without what pydantic adds for a union by a field's value, or with that field if it is to blame."""
+    depth, field = {"messages": (2, "role"), "response_format": (1, "type")}.get(str(loc[0]) if loc else "", (0, ""))
+    if is_tag_wrong:
+        return [*loc, field]
+    return [*loc[:depth], *loc[depth + 1 :]] if depth else loc
 
 
 def _is_kind(part: str | int) -> bool:

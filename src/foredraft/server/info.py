@@ -69,7 +69,7 @@ def _model(service: Service) -> Model:
 
 def _tokens(service: Service, body: TokenizeRequest) -> list[int]:
     if body.messages is not None and body.prompt is None:
-        return service.llm.chat_tokens([message.as_template_input() for message in body.messages])
+        return service.llm.chat_tokens([message.model_dump(exclude_none=True) for message in body.messages])
     if body.prompt is None or body.messages is not None:
         raise ApiError(400, "give either prompt or messages", param="prompt")
     return service.llm.tokenizer.encode(body.prompt, add_bos=body.add_special_tokens, parse_special=True)

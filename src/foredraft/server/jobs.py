@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from foredraft.constraints.formats import ResponseFormat
 from foredraft.core import SamplingParams
 from foredraft.engine.requests import Request
 from foredraft.engine.sequence import Chunk, Sequence
+from foredraft.errors import RequestError
 from foredraft.server.answer import Form, Job
 from foredraft.server.errors import ApiError
 from foredraft.server.parameters import max_tokens, own_names, sampling_params, speculation
@@ -19,16 +21,24 @@ from foredraft.server.responses import FinishReason
 from foredraft.server.service import Service
 
 
-def make_job(
-    service: Service,
-    body: ChatRequest | CompletionRequest,
-    num_prompts: int,
-    prompts: Callable[[], list[list[int]]],
-    form: Callable[[Service, dict[str, Any], list[Sequence]], Form],
-) -> Job:
-    """The job of a request.
+@dataclass(frozen=True)
+class Wish:
+    """What differs between the ways to ask.
 
-    prompts: token ids; called in a thread of its own. form: gets the fields that every object begins with.
+    prompts: makes the token ids of this many; called in a thread of its own. form: gets the fields that every object
+    begins with. scope: of the prefix cache. response_format, stop: beside what the body says of them.
+    """
+
+    num_prompts: int
+    prompts: Callable[[], list[list[int]]]
+    form: Callable[[dict[str, Any], list[Sequence]], Form]
+    scope: str
+    response_format: ResponseFormat | None = None
+    stop: tuple[str, ...] = ()
+
+
+def make_job(service: Service, body: ChatRequest | CompletionRequest, wish: Wish) -> Job:
+    """The job of a request.
 
     Raises:
         ApiError: a field has a value that is not allowed here.
@@ -37,6 +47,9 @@ def make_job(
     if body.stream_options and not body.stream:
         raise ApiError(400, "stream_options are only there with stream: true", param="stream_options")
     params = sampling_params(body, service.max_tokens)
+    params = replace(params, stop=(*params.stop, *wish.stop))
+    asked = None if body.response_format is None else body.response_format.as_format()
+    prediction = body.prediction.text if body.prediction else ""
     how = speculation(body, service.config.speculation)
     kind = "chatcmpl" if isinstance(body, ChatRequest) else "cmpl"
     head = {
@@ -52,13 +65,23 @@ def make_job(
         return replace(params, max_tokens=max(1, min(params.max_tokens, room))) if is_open else params
 
     def prepare() -> list[Sequence]:
-        return service.llm.sequences([Request(tokens, params_for(tokens), how) for tokens in prompts()])
+        format = wish.response_format or asked
+        each = wish.prompts()
+        try:
+            return service.llm.sequences(
+                [Request(tokens, params_for(tokens), how, format, prediction, wish.scope) for tokens in each]
+            )
+        except RequestError as error:
+            if format is wish.response_format is not None and error.field == "response_format.grammar":
+                message = f"calls with the parameters of these functions cannot be forced: {error}"
+                raise ApiError(400, message, param="tools") from error
+            raise
 
     return Job(
-        num_sequences=num_prompts * params.n,
+        num_sequences=wish.num_prompts * params.n,
         prepare=prepare,
         names=own_names(body),
-        form=lambda sequences: form(service, head, sequences),
+        form=lambda sequences: wish.form(head, sequences),
         is_stream=bool(body.stream),
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
     )

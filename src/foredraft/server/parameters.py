@@ -55,9 +55,10 @@ def sampling_params(body: ChatRequest | CompletionRequest, limit: int) -> Sampli
 
 def own_names(body: ChatRequest | CompletionRequest) -> dict[str, str]:
     """What a request calls the fields that have another name elsewhere."""
+    names = {"response_format.schema": "response_format.json_schema.schema"}
     if isinstance(body, CompletionRequest):
-        return {}
-    return {"max_tokens": max_tokens(body)[0], "logprobs": "top_logprobs", "prompt": "messages"}
+        return names
+    return {**names, "max_tokens": max_tokens(body)[0], "logprobs": "top_logprobs", "prompt": "messages"}
 
 
 def speculation(body: GenerationRequest, default: Speculation) -> Speculation:

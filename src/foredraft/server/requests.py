@@ -5,14 +5,15 @@ Ranges of the sampling parameters are those of SamplingParams, checked there.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 # Work is done for each of these at every token, for everybody who waits.
 MAX_STOPS = 16
 MAX_STOP_TOKENS = 128
 MAX_BIASES = 1024
+MAX_TOOLS = 128
 
 
 class Strict(BaseModel):
@@ -38,6 +39,71 @@ class StreamOptions(Strict):
 class TextFormat(Strict):
     type: Literal["text"]
 
+    def as_format(self) -> None:
+        """No constraint."""
+
+
+class JsonObjectFormat(Strict):
+    type: Literal["json_object"]
+
+    def as_format(self) -> dict[str, Any]:
+        return {"type": self.type}
+
+
+class JsonSchema(Strict):
+    """The answer follows it whatever `strict` says; `name` is a label."""
+
+    name: str | None = None
+    schema_: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None
+
+
+class JsonSchemaFormat(Strict):
+    type: Literal["json_schema"]
+    json_schema: JsonSchema
+
+    def as_format(self) -> dict[str, Any]:
+        return {"type": self.type, "schema": self.json_schema.schema_}
+
+
+class RegexFormat(Strict):
+    type: Literal["regex"]
+    regex: str
+
+    def as_format(self) -> dict[str, Any]:
+        return {"type": self.type, "regex": self.regex}
+
+
+class GrammarFormat(Strict):
+    """In llguidance's dialect of Lark."""
+
+    type: Literal["grammar"]
+    grammar: str
+
+    def as_format(self) -> dict[str, Any]:
+        return {"type": self.type, "grammar": self.grammar}
+
+
+ResponseFormat = Annotated[
+    TextFormat | JsonObjectFormat | JsonSchemaFormat | RegexFormat | GrammarFormat, Field(discriminator="type")
+]
+
+
+class TextPart(Strict):
+    type: Literal["text"]
+    text: str
+
+
+class Prediction(Strict):
+    """What the caller expects the answer to be; text parts are joined as they are."""
+
+    type: Literal["content"]
+    content: str | list[TextPart]
+
+    @property
+    def text(self) -> str:
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
 
 class GenerationRequest(Strict):
     """What both ways to ask have in common. The fields after `seed` ask for nothing and are taken as they are."""
@@ -60,32 +126,79 @@ class GenerationRequest(Strict):
     stop_token_ids: Annotated[list[int], Field(max_length=MAX_STOP_TOKENS)] | None = None
     ignore_eos: bool | None = None
     seed: int | None = None
+    response_format: ResponseFormat | None = None
+    prediction: Prediction | None = None
     speculation: str | SpeculationOptions | None = None
     user: str | None = None
     metadata: dict[str, str] | None = None
     store: Literal[False] | None = None
 
 
-class TextPart(Strict):
-    type: Literal["text"]
-    text: str
+class CalledFunction(Strict):
+    name: str
+    arguments: str
 
 
-class ChatMessage(Strict):
+class ToolCall(Strict):
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class TextMessage(Strict):
+    role: Literal["system", "developer", "user"]
+    content: str | list[TextPart]
+
+
+class AssistantMessage(Strict):
     """The fields that can only be null are those that an answer's message has when it is sent back."""
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart]
+    role: Literal["assistant"]
+    content: str | list[TextPart] | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCall] | None = None
     refusal: None = None
     annotations: None = None
     audio: None = None
     function_call: None = None
-    tool_calls: None = None
 
-    def as_template_input(self) -> dict[str, Any]:
-        content = self.content
-        text = content if isinstance(content, str) else "".join(part.text for part in content)
-        return {"role": self.role, "content": text}
+    @model_validator(mode="after")
+    def _check_not_empty(self) -> Self:
+        if self.content is None and not self.tool_calls:
+            raise ValueError("content is required where there are no tool_calls")
+        return self
+
+
+class ToolMessage(Strict):
+    """What a function that was called has returned."""
+
+    role: Literal["tool"]
+    content: str | list[TextPart]
+    tool_call_id: str
+
+
+ChatMessage = Annotated[TextMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+
+
+class Function(Strict):
+    name: str = Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = Field(default=None, description="Only with a tool_choice that forces calls.")
+
+
+class Tool(Strict):
+    type: Literal["function"]
+    function: Function
+
+
+class NamedFunction(Strict):
+    name: str
+
+
+class NamedToolChoice(Strict):
+    type: Literal["function"]
+    function: NamedFunction
 
 
 class ChatRequest(GenerationRequest):
@@ -93,7 +206,9 @@ class ChatRequest(GenerationRequest):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    response_format: TextFormat | None = None
+    tools: list[Tool] | None = Field(default=None, min_length=1, max_length=MAX_TOOLS)
+    tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
+    parallel_tool_calls: bool | None = None
 
 
 class CompletionRequest(GenerationRequest):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class PromptTokensDetails(BaseModel):
@@ -15,10 +15,11 @@ class PromptTokensDetails(BaseModel):
 
 
 class CompletionTokensDetails(BaseModel):
-    reasoning_tokens: int = 0
+    """Tokens that were drafted from the request's prediction, by what the target made of them."""
+
     audio_tokens: int = 0
-    accepted_prediction_tokens: int = 0
-    rejected_prediction_tokens: int = 0
+    accepted_prediction_tokens: int
+    rejected_prediction_tokens: int
 
 
 class Usage(BaseModel):
@@ -28,7 +29,7 @@ class Usage(BaseModel):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
-    completion_tokens_details: CompletionTokensDetails = CompletionTokensDetails()
+    completion_tokens_details: CompletionTokensDetails
 
 
 class SpeculationReport(BaseModel):
@@ -66,9 +67,26 @@ class CompletionLogprobs(BaseModel):
     text_offset: list[int]
 
 
+class CalledFunction(BaseModel):
+    """`arguments` is a JSON object as text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(BaseModel):
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
 class Message(BaseModel):
+    """`content` is null where there are only tool calls."""
+
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str | None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCall] | None = None
     refusal: None = None
 
 
@@ -79,11 +97,19 @@ class ChatChoice(BaseModel):
     finish_reason: FinishReason
 
 
+class ToolCallDelta(ToolCall):
+    """A call comes in one piece, when it is complete."""
+
+    index: int
+
+
 class Delta(BaseModel):
     """Only the fields that are set are sent."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCallDelta] | None = None
 
 
 class ChatDelta(BaseModel):

@@ -7,7 +7,8 @@ from typing import Literal
 
 from foredraft.core import SpeculationStats
 from foredraft.engine.sequence import Sequence
-from foredraft.server.responses import PromptTokensDetails, SpeculationReport, Usage
+from foredraft.proposers import PREDICTION
+from foredraft.server.responses import CompletionTokensDetails, PromptTokensDetails, SpeculationReport, Usage
 
 OffReason = Literal["requested", "no_proposer", "no_draft"]
 
@@ -18,11 +19,17 @@ def usage(sequences: list[Sequence]) -> Usage:
     num_prompt = sum(leader.context.prompt_len for leader in leaders)
     num_output = sum(len(sequence.context.tokens) - sequence.context.prompt_len for sequence in sequences)
     num_cached = sum(leader.num_cached_tokens or 0 for leader in leaders)
+    stats = _total(sequence.stats for sequence in sequences)
+    num_accepted = stats.num_accepted_by_proposer[PREDICTION]
     return Usage(
         prompt_tokens=num_prompt,
         completion_tokens=num_output,
         total_tokens=num_prompt + num_output,
         prompt_tokens_details=PromptTokensDetails(cached_tokens=num_cached),
+        completion_tokens_details=CompletionTokensDetails(
+            accepted_prediction_tokens=num_accepted,
+            rejected_prediction_tokens=stats.num_draft_tokens_by_proposer[PREDICTION] - num_accepted,
+        ),
     )
 
 
