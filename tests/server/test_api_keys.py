@@ -33,6 +33,16 @@ def test_each_key_lets_in(locked, key):
     assert client.chat.completions.create(model="tiny.gguf", messages=[{"role": "user", "content": "x"}], max_tokens=1)
 
 
+def test_what_a_key_has_asked_is_not_known_to_another(locked):
+    def num_cached(key):
+        prompt = "hello there, " * 12
+        answer = locked.openai(key).completions.create(model="tiny.gguf", prompt=prompt, max_tokens=1)
+        return answer.usage.prompt_tokens_details.cached_tokens
+
+    assert [num_cached(key) for key in ("first", "second")] == [0, 0]
+    assert all(num_cached(key) >= 64 for key in ("first", "second"))
+
+
 def test_health_needs_no_key(locked):
     assert [locked.http.get(path).status_code for path in ("/health", "/version")] == [200, 200]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from foredraft.core import Context, Draft
 from foredraft.proposers import PREDICTION
@@ -26,6 +26,17 @@ _SHIFTS = sorted(range(-8, 9), key=abs)  # where a single token is looked for ar
 _SURE = 8  # tokens in a row as expected before the output has come this far for sure
 _LOST = 2  # tokens in a row not as expected before nothing is drafted until there is a match
 _NEAR_LOST = 8  # as many, and the match of a single token is no longer trusted
+
+
+_Ends = dict[int, dict[tuple[int, ...], list[int]]]
+
+
+def _ends(prediction: tuple[int, ...]) -> _Ends:
+    found: _Ends = {n: {} for n in _LENGTHS}
+    for n, ends in found.items():
+        for end in range(n, len(prediction) + 1):
+            ends.setdefault(prediction[end - n : end], []).append(end)
+    return found
 
 
 @dataclass
@@ -40,19 +51,12 @@ class _Alignment:
 
     prediction: tuple[int, ...]
     num_seen: int
-    ends: dict[int, dict[tuple[int, ...], list[int]]] = field(default_factory=dict)
+    ends: _Ends
     place: int = 0
     reached: int = 0
     num_hits: int = 0
     num_misses: int = 0
     is_lost: bool = False
-
-    def __post_init__(self) -> None:
-        for n in _LENGTHS:
-            ends: dict[tuple[int, ...], list[int]] = {}
-            for end in range(n, len(self.prediction) + 1):
-                ends.setdefault(self.prediction[end - n : end], []).append(end)
-            self.ends[n] = ends
 
     def follow(self, tokens: list[int], prompt_len: int) -> None:
         """Take in the tokens that came since the last call."""
@@ -101,7 +105,9 @@ class Prediction(Proposer):
     def _draft(self, context: Context, budget: int) -> Draft | None:
         alignment = self._alignments.get(context.id)
         if alignment is None:
-            alignment = self._alignments[context.id] = _Alignment(context.prediction, context.prompt_len)
+            same = (a.ends for a in self._alignments.values() if a.prediction is context.prediction)  # other choices
+            ends = next(same, None) or _ends(context.prediction)
+            alignment = self._alignments[context.id] = _Alignment(context.prediction, context.prompt_len, ends)
         alignment.follow(context.tokens, context.prompt_len)
         if alignment.is_lost:
             return None
