@@ -1,10 +1,11 @@
-"""Times matrix products and attention of the native op set beside the machine's read bandwidth, measured in the same run,
-and the sampler on one row.
+"""Times matrix products and attention of the native op set beside the machine's read bandwidth, measured in the same
+run, and the sampler on one row.
 
     python benchmarks/kernels.py [--threads N] [--rows 1 4 8] [--match q6_k] [--repeats N]
 
 Weights are random bytes; enough copies of a matrix (layers of a cache) are walked through that none is left in the
-processor's caches. Logits are normal, with a spread like a model's. A figure is that of the fastest call, since other programs may share the machine.
+processor's caches. Logits are normal, with a spread like a model's. A figure is that of the fastest call, since other
+programs may share the machine.
 """
 
 from __future__ import annotations
