@@ -1,10 +1,11 @@
-"""Times matrix products of the native op set beside the machine's read bandwidth, measured in the same run, and the
-sampler on one row.
+"""Times matrix products and attention of the native op set beside the machine's read bandwidth, measured in the same
+run, and the sampler on one row.
 
     python benchmarks/kernels.py [--threads N] [--rows 1 4 8] [--match q6_k] [--repeats N]
 
-Weights are random bytes; enough copies of a matrix are walked through that none is left in the caches. Logits are
-normal, with a spread like a model's. A figure is that of the fastest call, since other programs may share the machine.
+Weights are random bytes; enough copies of a matrix (layers of a cache) are walked through that none is left in the
+processor's caches. Logits are normal, with a spread like a model's. A figure is that of the fastest call, since other
+programs may share the machine.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from numpy.typing import NDArray
 from foredraft import _native
 from foredraft.bench.bandwidth import WORKING_SET, read_bandwidth, seconds
 from foredraft.core import SamplingParams
-from foredraft.ops.base import BLOCKS, Tensor, TensorType
+from foredraft.kv.batch import BatchBuilder
+from foredraft.kv.cache import PagedKV
+from foredraft.ops.base import BLOCKS, AttentionSpec, Tensor, TensorType
 from foredraft.ops.native import NativeOps
 from foredraft.sampling.processors import log_probabilities, probabilities, process
 from foredraft.sampling.sampler import choose
@@ -33,6 +36,8 @@ SHAPES = [
     ("0.5B output", TensorType.Q8_0, 151936, 896),
     ("SmolLM2 gate", TensorType.Q4_1, 1536, 576),
 ]
+HEADS = [("1.5B attention", 12, 2, 128), ("SmolLM2 attention", 9, 3, 64)]  # query heads, key-value heads, head_dim
+CONTEXT = 1024
 VOCABULARY = 151936
 SAMPLING = [
     ("greedy", SamplingParams()),
@@ -74,6 +79,31 @@ def measure(ops: NativeOps, kind: TensorType, shape: tuple[int, int], all_rows: 
         )
 
 
+def measure_attention(ops: NativeOps, heads: int, kv_heads: int, dim: int, all_rows: Sequence[int]) -> None:
+    num_bytes = 2 * 2 * CONTEXT * kv_heads * dim
+    kv = PagedKV(WORKING_SET // num_bytes, kv_heads, dim, CONTEXT // 32 + 8)
+    random = np.random.default_rng(0)
+    for layer in kv.layers:
+        layer.keys[:] = random.standard_normal(layer.keys.shape, np.float32)
+        layer.values[:] = random.standard_normal(layer.values.shape, np.float32)
+    sequence = kv.open([])
+    kv.reserve(sequence, CONTEXT + max(all_rows))
+    kv.commit(sequence, range(CONTEXT))
+    frequencies = np.ones(dim // 2, np.float32)
+    spec = AttentionSpec(heads, kv_heads, dim, dim**-0.5, frequencies, False, 0, None, None, 0.0)
+    for rows in all_rows:
+        builder = BatchBuilder()
+        builder.add(sequence, range(rows))
+        batch = builder.build()
+        q, k, v = (random.standard_normal((rows, n * dim), np.float32) for n in (heads, kv_heads, kv_heads))
+        # The layers are walked through in turn, so a layer's time is that of memory.
+        fastest = min(seconds(partial(ops.attend, q, k, v, spec, layer, batch)) for layer in kv.layers)
+        gigaflops = 4 * rows * CONTEXT * heads * dim / fastest / 1e9
+        print(
+            f"  {rows:4d} rows {fastest * 1e3:9.3f} ms  {num_bytes / fastest / 1e9:6.1f} GB/s  {gigaflops:6.0f} GFLOP/s"
+        )
+
+
 def measure_sampling(repeats: int) -> None:
     logits = np.random.default_rng(0).standard_normal(VOCABULARY).astype(np.float32) * np.float32(2.5)
 
@@ -102,6 +132,10 @@ def main() -> None:
         bandwidth = read_bandwidth(_native.num_threads(), options.repeats)
         print(f"{name} {outputs} x {inputs} {kind.name}; reading memory {bandwidth / 1e9:.1f} GB/s")
         measure(ops, kind, (outputs, inputs), options.rows, options.repeats)
+    for name, *sizes in HEADS:
+        if options.match.lower() in name.lower():
+            print(f"{name}, context {CONTEXT}")
+            measure_attention(ops, *sizes, [rows for rows in options.rows if rows <= 32])
     if options.match.lower() in "sampling":
         print(f"sampling, a row of {VOCABULARY} logits")
         measure_sampling(options.repeats)

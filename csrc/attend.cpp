@@ -100,7 +100,7 @@ void write_rows(Session& session, float* q, float* k, const float* v, const Atte
 size_t attend_workspace(const AttendShape& shape, int num_rows, int num_heads) {
   auto padded = [](int n) { return static_cast<size_t>(n + attend_padding - 1) / attend_padding * attend_padding; };
   const size_t dim = padded(shape.head_dim), page = padded(shape.page_size);
-  return attend_tile * page + page * dim + static_cast<size_t>(num_rows) * num_heads * (dim + 16);
+  return (attend_tile + 3 * dim) * page + static_cast<size_t>(num_rows) * num_heads * (dim + 16);
 }
 
 void attend(float* q, float* k, const float* v, const AttentionSpec& spec, const Cache& cache, Batch& batch,

@@ -29,11 +29,18 @@ struct Attention {
     float* weight;  // [width] lanes of the sum of e^(score - most)
     float most;
   };
-  // A chunk's keys [head_dim, key_stride] and values [page_size, value_stride].
+  // A chunk's keys [head_dim, key_stride] and values [page_size, value_stride], of numbers Half or float.
+  template <class Number>
   struct Chunk {
-    const Half* keys;
-    const Half* values;
+    const Number* keys;
+    const Number* values;
     int key_stride, value_stride;
+  };
+  // Where a step puts what it needs: scores [attend_tile, page], a gathered chunk, a chunk in floats.
+  struct Scratch {
+    float* scores;
+    Half* gathered;
+    float* widened;
   };
 
   static int padded(int n) { return (n + attend_padding - 1) / attend_padding * attend_padding; }
@@ -43,10 +50,8 @@ struct Attention {
     const int dim = padded(shape.head_dim), page = padded(shape.page_size);
     const int num_queries = item.num_rows * item.num_heads;
     float* at = item.workspace;
-    float* scores = at;
-    at += attend_tile * page;
-    Half* gathered = reinterpret_cast<Half*>(at);
-    at += page * dim;  // keys and values, two bytes each
+    const Scratch scratch{at, reinterpret_cast<Half*>(at + attend_tile * page), at + (attend_tile + dim) * page};
+    at += (attend_tile + 3 * dim) * page;
     Query queries[attend_max_queries];
     for (int i = 0; i < num_queries; i++) {
       const AttendRow& row = item.rows[i / item.num_heads];
@@ -55,12 +60,12 @@ struct Attention {
       std::memset(at, 0, (dim + 16) * sizeof(float));
       at += dim + 16;
     }
-    walk_chunks(item, queries, scores, gathered);
+    walk_chunks(item, queries, scratch);
     for (int i = 0; i < num_queries; i++) finish(item, queries[i]);
   }
 
  private:
-  static void walk_chunks(const AttendItem& item, Query* queries, float* scores, Half* gathered) {
+  static void walk_chunks(const AttendItem& item, Query* queries, const Scratch& scratch) {
     const int page_size = item.shape->page_size, heads = item.num_heads;
     int first = item.rows[0].start, last = item.rows[0].length;
     for (int r = 1; r < item.num_rows; r++) {
@@ -80,10 +85,10 @@ struct Attention {
         int end = r + 1;
         if (sees_page(row, begin, page_size))
           while (end < item.num_rows && sees_page(item.rows[end], begin, page_size)) end++;
-        const Chunk source = locate(item, row, chunk, gathered);
+        const Chunk<Half> source = locate(item, row, chunk, scratch.gathered);
         const int low = row.start > begin ? row.start - begin : 0;
         const int high = row.length < begin + page_size ? row.length - begin : page_size;
-        step(item, source, low, high, queries + r * heads, (end - r) * heads, scores);
+        step(item, source, low, high, queries + r * heads, (end - r) * heads, scratch);
         r = end;
       }
     }
@@ -94,7 +99,7 @@ struct Attention {
   }
 
   // The chunk where it lies, or, if its positions are scattered over slots or its sizes do not fill vectors, gathered.
-  static Chunk locate(const AttendItem& item, const AttendRow& row, int chunk, Half* gathered) {
+  static Chunk<Half> locate(const AttendItem& item, const AttendRow& row, int chunk, Half* gathered) {
     const AttendShape& shape = *item.shape;
     const int page_size = shape.page_size, dim = shape.head_dim, begin = chunk * page_size;
     const bool is_linear = row.linear >= begin + page_size || row.linear >= row.length;
@@ -122,15 +127,29 @@ struct Attention {
     return (static_cast<size_t>(page) * item.shape->num_kv_heads + item.kv_head) * size;
   }
 
-  static void step(const AttendItem& item, const Chunk& chunk, int low, int high, Query* queries, int count,
-                   float* scores) {
-    each_tile<attend_tile>(count, [&](auto q, int first) {
-      step_tile<q()>(chunk, item.shape->head_dim, low, high, queries + first, scores);
-    });
+  static void step(const AttendItem& item, const Chunk<Half>& chunk, int low, int high, Query* queries, int count,
+                   const Scratch& scratch) {
+    auto each = [&](const auto& numbers) {
+      each_tile<attend_tile>(count, [&](auto q, int first) {
+        step_tile<q()>(numbers, item.shape->head_dim, low, high, queries + first, scratch.scores);
+      });
+    };
+    if (count > 2 * attend_tile)  // conversion takes a third of a tile's time: many tiles share it
+      each(widen(*item.shape, chunk, scratch.widened));
+    else
+      each(chunk);
   }
 
-  template <int Q>
-  static void step_tile(const Chunk& chunk, int dim, int low, int high, Query* queries, float* scores) {
+  static Chunk<float> widen(const AttendShape& shape, const Chunk<Half>& chunk, float* out) {
+    const int num_keys = shape.head_dim * chunk.key_stride, num_values = shape.page_size * chunk.value_stride;
+    float* values = out + num_keys;
+    for (int i = 0; i < num_keys; i += width) V::store(out + i, V::load(chunk.keys + i));
+    for (int i = 0; i < num_values; i += width) V::store(values + i, V::load(chunk.values + i));
+    return {out, values, chunk.key_stride, chunk.value_stride};
+  }
+
+  template <int Q, class Number>
+  static void step_tile(const Chunk<Number>& chunk, int dim, int low, int high, Query* queries, float* scores) {
     const float *q[Q], *weights[Q];
     F factors[Q];
     for (int i = 0; i < Q; i++) q[i] = queries[i].q;
@@ -163,10 +182,13 @@ struct Attention {
     for (int i = 0; i < count; i += width) most = V::max(V::select(V::load(scores + i), i, low, high, none), most);
     const float maximum = V::max_lane(most);
     const F shift = V::broadcast(maximum);
-    float factors[width];
-    V::store(factors, Elementwise<V>::exp(V::broadcast(query.most) - shift));
-    // The first chunk has nothing to rescale (and -infinity minus -infinity is not a number).
-    const float factor = query.most == -INFINITY ? 0.f : factors[0];
+    float factor = 1;  // most chunks do not raise the maximum
+    if (maximum != query.most) {
+      float factors[width];
+      V::store(factors, Elementwise<V>::exp(V::broadcast(query.most) - shift));
+      // The first chunk has nothing to rescale (and -infinity minus -infinity is not a number).
+      factor = query.most == -INFINITY ? 0.f : factors[0];
+    }
     F weight = V::load(query.weight) * V::broadcast(factor);
     for (int i = 0; i < count; i += width) {
       const F e = V::select(Elementwise<V>::exp(V::load(scores + i) - shift), i, low, high, V::broadcast(0));
