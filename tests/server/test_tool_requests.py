@@ -155,7 +155,7 @@ def test_qwen_calls_functions(qwen_small):
             check_calls([call.model_dump() for call in choice.message.tool_calls], PARAMETERS)
         deltas = [piece.choices[0].delta for piece in ask(tools=TOOLS, stream=True)]
         (streamed,) = [call for delta in deltas for call in delta.tool_calls or []]
-        assert streamed.function == free[0].message.tool_calls[0].function
+        assert streamed.function.model_dump() == free[0].message.tool_calls[0].function.model_dump()
         message = free[0].message
         result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "21 degrees"}
         last = ask([*asked, message.model_dump(), result], tools=TOOLS).choices[0]
