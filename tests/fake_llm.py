@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from foredraft.core import SamplingParams, Speculation, SpeculationStats
-from foredraft.engine.llm import Choice, Result
+from foredraft.engine.results import Choice, Result
 from foredraft.engine.sequence import Chunk, TokenLogprobs
 from foredraft.errors import ModelError, RequestError, TemplateError
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from foredraft.core import SamplingParams, Speculation, SpeculationStats
-    from foredraft.engine.llm import LLM, Choice, Result
+    from foredraft.engine.llm import LLM
+    from foredraft.engine.results import Choice, Result
     from foredraft.engine.sequence import Chunk, TokenLogprobs
     from foredraft.errors import ForedraftError
 
@@ -15,8 +16,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "LLM": "foredraft.engine.llm",
-    "Choice": "foredraft.engine.llm",
-    "Result": "foredraft.engine.llm",
+    "Choice": "foredraft.engine.results",
+    "Result": "foredraft.engine.results",
     "Chunk": "foredraft.engine.sequence",
     "TokenLogprobs": "foredraft.engine.sequence",
     "SamplingParams": "foredraft.core",

@@ -17,7 +17,8 @@ from foredraft.bench.workloads import Prompt, workloads
 from foredraft.core import SamplingParams, Speculation
 
 if TYPE_CHECKING:
-    from foredraft.engine.llm import LLM, Result
+    from foredraft.engine.llm import LLM
+    from foredraft.engine.results import Result
 
 TEMPERATURES = (0.0, 0.7, 1.0)
 BATCH_SIZES = (1, 8)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -12,11 +11,12 @@ from typing import Self
 from foredraft import ops as op_sets
 from foredraft import proposers as proposer_registry
 from foredraft.constraints.formats import ResponseFormat
-from foredraft.core import SamplingParams, Speculation, SpeculationStats
+from foredraft.core import SamplingParams, Speculation
 from foredraft.engine import memory
 from foredraft.engine.engine import Engine
 from foredraft.engine.requests import Formats, Params, Prompt, Request, SequenceMaker, requests
-from foredraft.engine.sequence import Chunk, TokenLogprobs
+from foredraft.engine.results import Result, results
+from foredraft.engine.sequence import Chunk
 from foredraft.engine.sequence import Sequence as EngineSequence
 from foredraft.errors import ConfigError, ModelError
 from foredraft.kv.cache import PagedKV
@@ -33,49 +33,6 @@ from foredraft.proposers.base import DraftModel, Resources
 
 DEFAULT_CONTEXT = 8192  # or less, where the model knows less
 MAX_ROWS = 512  # of one pass, drafts not counted: longer prompts are read in chunks
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One generated continuation. `text` ends before the stop string or token; `token_ids` hold every token decided.
-
-    finish_reason: "stop" (end of text, stop string or stop token, or the response format is complete), "length"
-    (max_tokens or the context is reached) or "error" (the response format's grammar grew too complex, or no token of
-    the model fits it; the text so far is right).
-    logprobs: one entry per token where they were asked for.
-    """
-
-    text: str
-    token_ids: list[int]
-    finish_reason: str
-    logprobs: list[TokenLogprobs] | None
-    stats: SpeculationStats
-
-
-@dataclass(frozen=True)
-class Result:
-    """What became of one prompt. `seed` reproduces it; `num_cached_tokens` of the prompt were found in the KV cache."""
-
-    prompt_token_ids: list[int]
-    choices: list[Choice]
-    seed: int
-    num_cached_tokens: int
-
-    @property
-    def text(self) -> str:
-        return self.choices[0].text
-
-    @property
-    def token_ids(self) -> list[int]:
-        return self.choices[0].token_ids
-
-    @property
-    def finish_reason(self) -> str:
-        return self.choices[0].finish_reason
-
-    @property
-    def stats(self) -> SpeculationStats:
-        return self.choices[0].stats
 
 
 class LLM:
@@ -161,19 +118,7 @@ class LLM:
             ForedraftError: the model produced logits that are not numbers.
         """
         sequences = self.sequences(requests(prompts, params, speculation, response_format, prediction, scope))
-        chunks: dict[tuple[int, int], list[Chunk]] = {}
-        for chunk in self._run(sequences):
-            chunks.setdefault((chunk.request, chunk.choice), []).append(chunk)
-        leaders = [sequence for sequence in sequences if sequence.leader is None]
-        return [
-            Result(
-                prompt_token_ids=leader.context.prompt,
-                choices=[_choice(s, chunks[s.request, s.choice]) for s in sequences if s.request == leader.request],
-                seed=leader.seed,
-                num_cached_tokens=leader.num_cached_tokens or 0,
-            )
-            for leader in leaders
-        ]
+        return results(sequences, self._run(sequences))
 
     def stream(
         self,
@@ -293,15 +238,3 @@ def _context_length(arch: Architecture, asked: int | None) -> int:
 
 def _cache(arch: Architecture, pages: int, prefix_cache: bool) -> PagedKV:
     return PagedKV(arch.num_layers, arch.num_kv_heads, arch.head_dim, pages, memory.PAGE_SIZE, prefix_cache)
-
-
-def _choice(sequence: EngineSequence, chunks: list[Chunk]) -> Choice:
-    assert sequence.finish_reason is not None
-    logprobs = [chunk.logprobs for chunk in chunks if chunk.logprobs is not None]
-    return Choice(
-        text="".join(chunk.text for chunk in chunks),
-        token_ids=sequence.context.output,
-        finish_reason=sequence.finish_reason,
-        logprobs=None if sequence.context.params.logprobs is None else logprobs,
-        stats=sequence.stats,
-    )
