@@ -8,45 +8,13 @@
 namespace foredraft {
 namespace {
 
-// Cosines and sines of the rows' angles, [rows, half] each; a pass asks for the same ones in every layer.
-class Rotations {
- public:
-  const float* cosines(int row) const { return cosines_.data() + static_cast<size_t>(row) * half_; }
-  const float* sines(int row) const { return sines_.data() + static_cast<size_t>(row) * half_; }
-
-  bool is_for(const std::vector<int32_t>& positions, const std::vector<float>& frequencies) const {
-    return positions_ == positions && frequencies_ == frequencies;
-  }
-
-  void fill(const std::vector<int32_t>& positions, const std::vector<float>& frequencies) {
-    positions_ = positions;
-    frequencies_ = frequencies;
-    half_ = frequencies.size();
-    cosines_.resize(positions.size() * half_);
-    sines_.resize(positions.size() * half_);
-    for (size_t row = 0; row < positions.size(); row++)
-      for (size_t i = 0; i < half_; i++) {
-        const float angle = static_cast<float>(positions[row]) * frequencies[i];
-        cosines_[row * half_ + i] = std::cos(angle);
-        sines_[row * half_ + i] = std::sin(angle);
-      }
-  }
-
- private:
-  size_t half_ = 0;
-  std::vector<int32_t> positions_;
-  std::vector<float> frequencies_, cosines_, sines_;
-};
-
-// Models use at most two sets of frequencies (local and global layers). Guarded by the session.
-const Rotations& rotations(const std::vector<int32_t>& positions, const std::vector<float>& frequencies) {
-  static Rotations recent[2];
-  static int oldest = 0;
-  for (const auto& r : recent)
+const Rotations& rotations(Workspace& workspace, const std::vector<int32_t>& positions,
+                           const std::vector<float>& frequencies) {
+  for (const auto& r : workspace.recent)
     if (r.is_for(positions, frequencies)) return r;
-  recent[oldest].fill(positions, frequencies);
-  const Rotations& filled = recent[oldest];
-  oldest = 1 - oldest;
+  Rotations& filled = workspace.recent[workspace.oldest];
+  filled.fill(positions, frequencies);
+  workspace.oldest = 1 - workspace.oldest;
   return filled;
 }
 
@@ -80,7 +48,7 @@ void store(const Kernels& kernels, const AttendShape& shape, const Cache& cache,
 void write_rows(Session& session, float* q, float* k, const float* v, const AttentionSpec& spec, const Cache& cache,
                 const AttendShape& shape, const Batch& batch) {
   const Kernels& kernels = session.kernels();
-  const Rotations& angles = rotations(batch.positions(), spec.frequencies);
+  const Rotations& angles = rotations(session.workspace(), batch.positions(), spec.frequencies);
   const size_t q_width = static_cast<size_t>(shape.num_heads) * shape.head_dim;
   const size_t kv_width = static_cast<size_t>(shape.num_kv_heads) * shape.head_dim;
   constexpr int rows_per_piece = 4;
@@ -96,6 +64,21 @@ void write_rows(Session& session, float* q, float* k, const float* v, const Atte
 }
 
 }  // namespace
+
+void Rotations::fill(const std::vector<int32_t>& positions, const std::vector<float>& frequencies) {
+  positions_.clear();  // and set last: an exception in between leaves angles of nothing
+  frequencies_ = frequencies;
+  half_ = frequencies.size();
+  cosines_.resize(positions.size() * half_);
+  sines_.resize(positions.size() * half_);
+  for (size_t row = 0; row < positions.size(); row++)
+    for (size_t i = 0; i < half_; i++) {
+      const float angle = static_cast<float>(positions[row]) * frequencies[i];
+      cosines_[row * half_ + i] = std::cos(angle);
+      sines_[row * half_ + i] = std::sin(angle);
+    }
+  positions_ = positions;
+}
 
 size_t attend_workspace(const AttendShape& shape, int num_rows, int num_heads) {
   auto padded = [](int n) { return static_cast<size_t>(n + attend_padding - 1) / attend_padding * attend_padding; };

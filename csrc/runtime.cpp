@@ -65,8 +65,8 @@ Runtime& runtime() {
 Session::Session() : lock_(runtime().mutex) {
   Runtime& r = runtime();
   if (!r.pool) {
-    r.pool = std::make_unique<Pool>(r.threads);
     r.workspace.threads.resize(r.threads);
+    r.pool = std::make_unique<Pool>(r.threads);
   }
 }
 

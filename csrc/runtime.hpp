@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -38,10 +39,30 @@ class Buffer {
   size_t size_ = 0;
 };
 
+// Cosines and sines of the rows' angles, [rows, half] each; a pass asks for the same ones in every layer.
+class Rotations {
+ public:
+  const float* cosines(int row) const { return cosines_.data() + static_cast<size_t>(row) * half_; }
+  const float* sines(int row) const { return sines_.data() + static_cast<size_t>(row) * half_; }
+
+  bool is_for(const std::vector<int32_t>& positions, const std::vector<float>& frequencies) const {
+    return positions_ == positions && frequencies_ == frequencies;
+  }
+
+  void fill(const std::vector<int32_t>& positions, const std::vector<float>& frequencies);
+
+ private:
+  size_t half_ = 0;
+  std::vector<int32_t> positions_;
+  std::vector<float> frequencies_, cosines_, sines_;
+};
+
 struct Workspace {
   Buffer normalized, hidden, projected, by32, by256, attend_rows;
   Buffer queries, keys, values, attended;  // of a layer
   std::vector<Buffer> threads;  // one for each thread of the pool
+  Rotations recent[2];          // models use at most two sets of frequencies (local and global layers)
+  int oldest = 0;
 };
 
 // The use of the runtime by one operation, and by those that it calls: operations of several Python threads take turns.

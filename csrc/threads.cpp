@@ -37,10 +37,17 @@ bool spin_until(Condition&& condition) {
 }  // namespace
 
 Pool::Pool(int threads) {
-  for (int thread = 1; thread < threads; thread++) workers_.emplace_back([this, thread] { work(thread); });
+  try {
+    for (int thread = 1; thread < threads; thread++) workers_.emplace_back([this, thread] { work(thread); });
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
-Pool::~Pool() {
+Pool::~Pool() { stop(); }
+
+void Pool::stop() {
   stopping_ = true;
   generation_.fetch_add(1);
   generation_.notify_all();

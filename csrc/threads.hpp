@@ -36,6 +36,7 @@ class Pool {
  private:
   using Call = void (*)(void* context, int piece, int thread);
 
+  void stop();
   void share(int pieces, Call call, void* context);
   void work(int thread);
   bool take(int thread);

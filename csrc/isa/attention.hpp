@@ -181,7 +181,8 @@ struct Attention {
     F most = V::broadcast(query.most);
     for (int i = 0; i < count; i += width) most = V::max(V::select(V::load(scores + i), i, low, high, none), most);
     const float maximum = V::max_lane(most);
-    const F shift = V::broadcast(maximum);
+    // Where all are -infinity so far, e^(score - maximum) would not be a number, and 0 is meant.
+    const F shift = V::broadcast(maximum == -INFINITY ? 0.f : maximum);
     float factor = 1;  // most chunks do not raise the maximum
     if (maximum != query.most) {
       float factors[width];

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from foredraft import _native
 from foredraft.core import FloatArray
 from foredraft.errors import ConfigError, ModelError
-from foredraft.ops.base import BLOCKS, Tensor, TensorType
-from foredraft.ops.native import NativeOps, available_cores
+from foredraft.ops.base import BLOCKS, AttentionSpec, LayerKV, Tensor, TensorType
+from foredraft.ops.cores import available_cores
+from foredraft.ops.native import NativeOps
 from foredraft.ops.quants import LAYOUTS, dequantize
 from foredraft.ops.reference import ReferenceOps
 from quantizers import make_tensor
@@ -257,6 +258,14 @@ def test_wrong_arguments_are_refused(ops: NativeOps) -> None:
 def test_impossible_matrices_are_model_errors(ops: NativeOps, shape: tuple[int, ...], size: int, message: str) -> None:
     with pytest.raises(ModelError, match=r"blk\.0.*"):
         ops.matrix(Tensor("blk.0.x", TensorType.Q4_0, shape, np.zeros(size, np.uint8)))
+
+
+def test_impossible_attention_is_a_model_error(ops: NativeOps) -> None:
+    spec = AttentionSpec(256, 1, 64, 1.0, np.ones(32, np.float32), False, 0, None, None)
+    x = np.zeros((1, 64), np.float32)
+    pages = LayerKV(np.zeros((1, 1, 64, 32), np.float16), np.zeros((1, 1, 32, 64), np.float16))
+    with pytest.raises(ModelError, match="at most 128 query heads"):
+        ops.attend(x, x, x, spec, pages, None)  # type: ignore[arg-type]
 
 
 def test_unknown_instruction_set_lists_the_known(monkeypatch: pytest.MonkeyPatch) -> None:

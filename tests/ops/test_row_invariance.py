@@ -6,7 +6,7 @@ wrong result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -220,6 +220,26 @@ def test_tree_rows_equal_the_chain_of_their_path(spec: AttentionSpec, page_size:
         ]
         expected = plain.attend(prefix + steps)
         np.testing.assert_array_equal(bits(together[drawn.index(node)]), bits(expected[-1]))
+
+
+@pytest.mark.usefixtures("isa")
+def test_scores_of_minus_infinity_weigh_nothing() -> None:
+    """Even where a whole first page has no other: the row's answer is that of the later pages."""
+    spec = AttentionSpec(2, 1, 16, 0.25, np.zeros(8, np.float32), False, 0, None, None)
+    rows = chain(0, range(7))
+    layers = [Layer(ops, spec, 4, seed=1) for ops in (NativeOps(1), ReferenceOps())]
+    for layer in layers:
+        values = layer.inputs
+
+        def inputs(token: int, values: Callable[[int], tuple[FloatArray, ...]] = values) -> tuple[FloatArray, ...]:
+            q, k, v = values(token)
+            return np.full_like(q, 1e38 if token == 6 else 1), np.full_like(k, -1000 if token < 4 else 0), v
+
+        layer.inputs = inputs  # type: ignore[method-assign]
+    with np.errstate(over="ignore"):
+        native, reference = (layer.attend(rows) for layer in layers)
+    assert np.isfinite(reference).all()
+    np.testing.assert_allclose(native, reference, atol=1e-3)
 
 
 @pytest.mark.usefixtures("isa")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from foredraft import _native
 from foredraft.core import FloatArray, IntArray
 from foredraft.errors import ConfigError, ModelError
 from foredraft.ops.base import AttentionSpec, Batch, Layer, LayerKV, Ops, Tensor
+from foredraft.ops.cores import available_cores
 
 
 class NativeOps(Ops):
@@ -109,24 +109,28 @@ class NativeOps(Ops):
     def _attention(self, spec: AttentionSpec) -> _native.Attention:
         known = self._specs.get(id(spec))
         if known is None:
-            native = _native.Attention(
-                spec.num_heads,
-                spec.num_kv_heads,
-                spec.head_dim,
-                spec.scale,
-                spec.rope_frequencies,
-                spec.is_interleaved,
-                spec.window,
-                spec.q_norm,
-                spec.k_norm,
-                spec.norm_eps,
-            )
+            try:
+                native = _native.Attention(
+                    spec.num_heads,
+                    spec.num_kv_heads,
+                    spec.head_dim,
+                    spec.scale,
+                    spec.rope_frequencies,
+                    spec.is_interleaved,
+                    spec.window,
+                    spec.q_norm,
+                    spec.k_norm,
+                    spec.norm_eps,
+                )
+            except ValueError as exc:
+                raise ModelError(f"this model's attention cannot be run: {exc}") from exc
             known = self._specs[id(spec)] = (spec, native)  # keeping the spec keeps its id from being used again
         return known[1]
 
     def _rows(self, batch: Batch) -> _native.Batch:
         """Every layer of a pass brings the same batch: convert and check it once."""
-        if self._batch is None or self._batch[0] is not batch:
+        known = self._batch  # once: another thread may bring another batch meanwhile
+        if known is None or known[0] is not batch:
             native = _native.Batch(
                 batch.positions,
                 batch.sequences,
@@ -136,17 +140,5 @@ class NativeOps(Ops):
                 batch.ancestor_offsets,
                 batch.page_tables,
             )
-            self._batch = (batch, native)
-        return self._batch[1]
-
-
-def available_cores() -> int:
-    """Cores that this process may use: its affinity mask, and no more than its control group's quota."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        if quota != "max":
-            cores = min(cores, max(1, int(quota) // int(period)))
-    except (OSError, ValueError):
-        pass  # no quota is set, or not in this way
-    return cores
+            known = self._batch = (batch, native)
+        return known[1]
