@@ -20,6 +20,7 @@ from foredraft.errors import ConfigError
         ("top_p", 1.1),
         ("min_p", 1.0),
         ("repetition_penalty", 0.0),
+        ("repetition_penalty", 1e-40),
         ("presence_penalty", 11.0),
         ("frequency_penalty", float("nan")),
         ("logit_bias", {3: 101.0}),
