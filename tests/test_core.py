@@ -52,6 +52,12 @@ def test_a_speculation_option_outside_its_range_is_named(name: str, value: Any) 
         Speculation(**{name: value})
 
 
+def test_a_long_value_is_quoted_in_part() -> None:
+    with pytest.raises(ConfigError) as caught:
+        SamplingParams(stop=["x" * 10_000, ""])
+    assert len(str(caught.value)) < 200
+
+
 def test_limits_themselves_are_allowed() -> None:
     assert SamplingParams(temperature=100, top_p=1, min_p=0, seed=2**64 - 1, n=128, logprobs=20).n == 128
     assert Speculation(k=64, mode="off", rule="block").k == 64

@@ -27,7 +27,7 @@ SPECULATION_MODES = ("off", "auto", "on")
 
 def _require(ok: bool, name: str, given: object, allowed: str) -> None:
     if not ok:
-        raise ConfigError(f"{name} is {given!r}; allowed is {allowed}", name)
+        raise ConfigError(f"{name} is {given!r:.80}; allowed is {allowed}", name)
 
 
 @dataclass(frozen=True)
