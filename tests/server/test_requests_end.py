@@ -117,16 +117,22 @@ def test_stopping_ends_what_runs_with_an_error(tiny_llm):
         served.wait_until_idle()
 
 
-def test_a_failed_engine_answers_everybody(tmp_path, caplog):
+class Panic(BaseException):
+    """As pyo3's, of a library in Rust."""
+
+
+@pytest.mark.parametrize("fault", [RuntimeError, Panic])
+def test_a_failed_engine_answers_everybody(fault, tmp_path, caplog):
     llm = LLM(tiny.write_tiny(tmp_path / "tiny.gguf"), context_length=512, threads=1)
     with serving(llm) as served:
         step = llm.engine.step
 
         def fail():
             step()
-            raise RuntimeError("a bug")
+            raise fault("a bug")
 
         llm.engine.step = fail
+        llm.engine.abort = lambda sequence: 1 / 0
         assert error_of(served.complete(n=2, **LONG), 503)["code"] == "engine_failed"
         assert error_of(served.complete(), 503)["code"] == "engine_failed"
         assert error_of(served.http.get("/health"), 503)["code"] == "engine_failed"
