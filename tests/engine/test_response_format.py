@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 import tiny
-from foredraft.constraints.matcher import Matcher
+from foredraft.constraints.matcher import Compiler, Matcher
 from foredraft.core import SamplingParams, Speculation, SpeculationStats
 from foredraft.engine.llm import LLM
 from foredraft.errors import ConfigError, RequestError
@@ -209,7 +209,7 @@ def test_every_matcher_is_freed(llm, monkeypatch):
     stream.close()
     del stream
     gc.collect()
-    assert len(made) == 12
+    assert len(made) == 2 + 9  # one for each call, and one for each choice
     assert not any(reference() for reference in made)
 
 
@@ -236,3 +236,14 @@ def test_smollm2_answers_by_the_schema(smollm2):
 @pytest.mark.models
 def test_smollm2_answers_by_the_schema_200_of_200_times(smollm2):
     on_smollm2(smollm2, 200)
+
+
+def test_a_format_that_prompts_share_is_compiled_once(llm, monkeypatch):
+    compiled = []
+    compile_format = Compiler.compile
+    monkeypatch.setattr(Compiler, "compile", lambda *given: (compiled.append(given), compile_format(*given))[1])
+    results = llm.generate(
+        ["a", "b", "c"], SamplingParams(max_tokens=9), response_format={"type": "regex", "regex": "x{3}"}
+    )
+    assert [result.text for result in results] == ["xxx"] * 3
+    assert len(compiled) == 1

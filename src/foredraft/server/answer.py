@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -48,11 +49,13 @@ class Job:
     """What one request wants done.
 
     prepare: makes the sequences; may take long, so it runs in a thread of its own, and may raise ForedraftErrors.
+    has_format: whether it compiles a format, which a stranger may have made slow; these wait for each other only.
     names: what the request calls fields that have another name in these errors.
     """
 
     num_sequences: int
     prepare: Callable[[], list[Sequence]]
+    has_format: bool
     names: Mapping[str, str]
     form: Callable[[list[Sequence]], Form]
     is_stream: bool
@@ -104,7 +107,7 @@ class Answer(Response):
         service.engine.check_ready()
         ticket = service.admission.take(job.num_sequences)
         try:
-            sequences = await asyncio.to_thread(job.prepare)
+            sequences = await self._prepared()
             with service.engine.open(sequences, ticket, watch) as mailbox, self._texts(sequences, watch):
                 form = job.form(sequences)
                 indices = {sequence.context.id: index for index, sequence in enumerate(sequences)}
@@ -114,6 +117,11 @@ class Answer(Response):
                     await self._whole(mailbox, form, indices, send)
         finally:
             ticket.give_back()
+
+    async def _prepared(self) -> list[Sequence]:
+        executor = self._service.format_executor if self._job.has_format else None
+        run = contextvars.copy_context().run
+        return await asyncio.get_running_loop().run_in_executor(executor, run, self._job.prepare)
 
     @contextlib.contextmanager
     def _texts(self, sequences: list[Sequence], watch: Watch) -> Iterator[None]:

@@ -33,6 +33,7 @@ def create_app(engine: EngineThread, config: ServerConfig) -> FastAPI:
             yield
         finally:
             await engine.stop()
+            service.format_executor.shutdown(wait=False, cancel_futures=True)
 
     app = FastAPI(
         title="foredraft",

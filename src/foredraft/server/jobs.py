@@ -80,6 +80,7 @@ def make_job(service: Service, body: ChatRequest | CompletionRequest, wish: Wish
     return Job(
         num_sequences=wish.num_prompts * params.n,
         prepare=prepare,
+        has_format=(wish.response_format or asked) is not None,
         names=own_names(body),
         form=lambda sequences: wish.form(head, sequences),
         is_stream=bool(body.stream),
