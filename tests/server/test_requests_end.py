@@ -223,3 +223,31 @@ def test_before_the_start_nothing_is_ready(tiny_llm):
     health, version = asyncio.run(ask())
     assert error_of(health, 503)
     assert version.status_code == 200
+
+
+def test_a_deadline_while_a_whole_answer_is_sent_just_ends_it(tiny_llm):
+    from foredraft.server.app import create_app
+    from foredraft.server.config import ServerConfig
+    from foredraft.server.engine_thread import EngineThread
+
+    app = create_app(EngineThread(tiny_llm), ServerConfig(deadline_s=3))
+    body = json.dumps({"prompt": "hello", "max_tokens": 1}).encode()
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "query_string": b""}
+    scope["headers"] = [(b"content-type", b"application/json")]
+    messages, statuses = [{"type": "http.request", "body": body}], []
+
+    async def receive():
+        return messages.pop() if messages else await asyncio.Event().wait()
+
+    async def send(message):
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+        else:
+            await asyncio.Event().wait()  # a client that does not read
+
+    async def ask():
+        async with app.router.lifespan_context(app):
+            await app(scope, receive, send)
+
+    asyncio.run(ask())
+    assert statuses == [200]

@@ -86,7 +86,7 @@ class Answer(Response):
         deadline_s = self._service.config.deadline_s
         try:
             async with asyncio.timeout(deadline_s):
-                await self._run(send, events, watch)
+                await self._run(events, watch)
             return
         except TimeoutError:
             error = ApiError(408, f"the answer took more than {deadline_s:g} s, this server's limit", code="deadline")
@@ -97,12 +97,14 @@ class Answer(Response):
         watch.outcome = "error" if error.code == "engine_failed" else outcome_of(error.status_code)
         if not events.are_started:
             raise error
+        if not self._job.is_stream:
+            return  # nothing can be said any more
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORD_S):
                 await events.send(error.body())
                 await events.end()
 
-    async def _run(self, send: Send, events: _Events, watch: Watch) -> None:
+    async def _run(self, events: _Events, watch: Watch) -> None:
         service, job = self._service, self._job
         service.engine.check_ready()
         ticket = service.admission.take(job.num_sequences)
@@ -114,7 +116,7 @@ class Answer(Response):
                 if job.is_stream:
                     await self._stream(mailbox, form, indices, events)
                 else:
-                    await self._whole(mailbox, form, indices, send)
+                    await self._whole(mailbox, form, indices, events)
         finally:
             ticket.give_back()
 
@@ -134,14 +136,12 @@ class Answer(Response):
                 watch.prompt = "\n".join(decode(each.context.prompt) for each in sequences if each.leader is None)
                 watch.answer = "\n".join(decode(each.context.output) for each in sequences)
 
-    async def _whole(self, mailbox: Mailbox, form: Form, indices: dict[int, int], send: Send) -> None:
+    async def _whole(self, mailbox: Mailbox, form: Form, indices: dict[int, int], events: _Events) -> None:
         chunks: list[list[Chunk]] = [[] for _ in indices]
         while news := await _received(mailbox):
             for chunk in news:
                 chunks[indices[chunk.context_id]].append(chunk)
-        body = form.whole(chunks).model_dump_json().encode()
-        await _start(send, b"application/json", (b"content-length", str(len(body)).encode()))
-        await send({"type": "http.response.body", "body": body})
+        await events.send_whole(form.whole(chunks).model_dump_json().encode())
 
     async def _stream(self, mailbox: Mailbox, form: Form, indices: dict[int, int], events: _Events) -> None:
         while news := await _received(mailbox):
@@ -158,7 +158,7 @@ class Answer(Response):
 
 
 class _Events:
-    """Server-sent events: the response starts with the first of them."""
+    """Server-sent events, or one JSON body in place of them: the response starts with the first that is sent."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -170,6 +170,11 @@ class _Events:
             await _start(self._send, b"text/event-stream; charset=utf-8", (b"cache-control", b"no-cache"))
         body = b"".join(b"data: " + payload + b"\n\n" for payload in payloads)
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def send_whole(self, body: bytes) -> None:
+        self.are_started = True
+        await _start(self._send, b"application/json", (b"content-length", str(len(body)).encode()))
+        await self._send({"type": "http.response.body", "body": body})
 
     async def end(self) -> None:
         await self._send({"type": "http.response.body", "body": b""})
