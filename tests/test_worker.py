@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import textwrap
+import weakref
 
 import pytest
 
@@ -39,3 +41,12 @@ def test_after_its_end_the_next_request_gets_a_new_one(worker):
         worker.ask(b"late\n")
     assert caught.value.is_too_long
     assert worker.ask(b"b\n") == b"hello 0 b\n"
+
+
+def test_nothing_is_kept_of_a_process_that_has_ended(worker):
+    worker.ask(b"a\n")
+    ended = weakref.ref(worker._process)
+    with pytest.raises(WorkerError):
+        worker.ask(b"die\n")
+    gc.collect()
+    assert ended() is None

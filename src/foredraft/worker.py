@@ -35,6 +35,7 @@ class Worker:
         self._script, self._first = script, first
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._end: weakref.finalize[..., Worker] | None = None
 
     def ask(self, request: bytes) -> bytes:
         """The answer to a request, both a line.
@@ -50,6 +51,8 @@ class Worker:
                 process, lines = self._start(), self._first() + request
             line = _ask(process, lines)
             if not line:
+                assert self._end is not None
+                self._end()
                 raise _cause_of_death(process)
             self._process = process
         return line
@@ -63,7 +66,7 @@ class Worker:
             )
         except OSError as exc:
             raise WorkerError(f"no process could be started ({exc})") from exc
-        weakref.finalize(self, _end, process)
+        self._end = weakref.finalize(self, _end, process)
         return process
 
 
@@ -78,7 +81,7 @@ def _ask(process: subprocess.Popen[bytes], lines: bytes) -> bytes:
 
 
 def _cause_of_death(process: subprocess.Popen[bytes]) -> WorkerError:
-    _end(process)
+    """Of a process that has ended."""
     return WorkerError(f"status {process.returncode}", is_too_long=process.returncode == -signal.SIGPROF)
 
 
