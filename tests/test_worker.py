@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from foredraft.worker import Worker, WorkerError
+from foredraft.worker import NoWorkerError, Worker, WorkerError
 
 SCRIPT = """
 import os, signal, sys
@@ -50,3 +50,9 @@ def test_nothing_is_kept_of_a_process_that_has_ended(worker):
         worker.ask(b"die\n")
     gc.collect()
     assert ended() is None
+
+
+def test_a_process_that_cannot_be_started_is_nobodys_fault(worker, monkeypatch):
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    with pytest.raises(NoWorkerError, match="no process could be started"):
+        worker.ask(b"a\n")

@@ -17,11 +17,15 @@ from pathlib import Path
 
 
 class WorkerError(Exception):
-    """The process could not be started or has ended. `is_too_long`: it was ended by its limit on time."""
+    """There is no answer. `is_too_long`: it was ended by its limit on time."""
 
     def __init__(self, reason: str, is_too_long: bool = False) -> None:
         super().__init__(reason)
         self.is_too_long = is_too_long
+
+
+class NoWorkerError(WorkerError):
+    """The process could not be started: not the request's fault."""
 
 
 class Worker:
@@ -65,7 +69,7 @@ class Worker:
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
             )
         except OSError as exc:
-            raise WorkerError(f"no process could be started ({exc})") from exc
+            raise NoWorkerError(f"no process could be started ({exc})") from exc
         self._end = weakref.finalize(self, _end, process)
         return process
 

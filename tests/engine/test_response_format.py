@@ -15,7 +15,7 @@ import tiny
 from foredraft.constraints.matcher import Compiler, Matcher
 from foredraft.core import SamplingParams, Speculation, SpeculationStats
 from foredraft.engine.llm import LLM
-from foredraft.errors import ConfigError, RequestError
+from foredraft.errors import ConfigError, RequestError, UnavailableError
 
 OFF, ON = Speculation("off"), Speculation("on", 6)
 SCHEMA = {
@@ -189,7 +189,7 @@ def test_refusals(llm, params, format, error, reason):
 
 def test_a_missing_package_is_named(llm, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "llguidance", None)
-    with pytest.raises(ConfigError, match=r"pip install 'foredraft\[grammar\]'"):
+    with pytest.raises(UnavailableError, match=r"pip install 'foredraft\[grammar\]'"):
         llm.generate("the", SamplingParams(), ON, response_format=DIGITS)
 
 

@@ -14,6 +14,7 @@ import pytest
 import tiny
 from foredraft.core import SamplingParams
 from foredraft.engine.llm import LLM
+from foredraft.worker import NoWorkerError, Worker
 from serving import events, held, serving, wait_for
 
 LONG = {"max_tokens": 400, "ignore_eos": True}
@@ -251,3 +252,18 @@ def test_a_deadline_while_a_whole_answer_is_sent_just_ends_it(tiny_llm):
 
     asyncio.run(ask())
     assert statuses == [200]
+
+
+@pytest.mark.parametrize("fields", [{}, {"response_format": {"type": "json_object"}}])
+def test_what_this_machine_cannot_do_is_not_the_clients_fault(served, monkeypatch, fields):
+    def fail(*given):
+        raise NoWorkerError("no process could be started (no memory)")
+
+    monkeypatch.setattr(Worker, "ask", fail)
+    body = {"messages": [{"role": "user", "content": "hi"}], **fields}
+    responses = [served.http.post("/v1/chat/completions", json=body)]
+    responses += [served.complete(**fields)] if fields else [served.http.post("/tokenize", json=body)]
+    for response in responses:
+        error = error_of(response, 503)
+        assert (error["code"], error["type"]) == ("unavailable", "server_error")
+        assert "no memory" in error["message"]

@@ -26,6 +26,7 @@ from foredraft.server.service import Service
 from foredraft.server.watching import Watch, outcome_of
 
 _LAST_WORD_S = 1.0  # for a stream's error to reach a client that may have stopped reading
+_FAULTS = ("engine_failed", "unavailable")  # of the server, where a 503 otherwise says that it stops
 
 
 class Form(ABC):
@@ -94,7 +95,7 @@ class Answer(Response):
             error = ApiError.refusal(refused, self._job.names)
         except ApiError as failed:
             error = failed
-        watch.outcome = "error" if error.code == "engine_failed" else outcome_of(error.status_code)
+        watch.outcome = "error" if error.code in _FAULTS else outcome_of(error.status_code)
         if not events.are_started:
             raise error
         if not self._job.is_stream:
