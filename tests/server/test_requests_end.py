@@ -104,6 +104,16 @@ def test_deadline_before_and_in_the_middle_of_an_answer(tiny_llm):
         served.wait_until_idle()
 
 
+def test_a_body_that_does_not_come_ends_at_the_deadline(tiny_llm):
+    with serving(tiny_llm, deadline_s=0.3) as served:
+        with socket.create_connection(("127.0.0.1", served.port)) as connection:
+            head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99"
+            connection.sendall(head.encode() + b'\r\n\r\n{"prompt":')
+            answer = connection.recv(4096)
+        assert b" 408 " in answer
+        assert served.complete(max_tokens=1).status_code == 200
+
+
 def test_stopping_ends_what_runs_with_an_error(tiny_llm):
     """As the server does it when its grace period is over."""
     with serving(tiny_llm) as served, held(tiny_llm) as go, ThreadPoolExecutor(2) as pool:
