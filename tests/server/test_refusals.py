@@ -99,6 +99,8 @@ def json_schema(schema, **more):
         ({"speculation": {"mode": "on", "k": 65}}, "speculation", "0 to 64"),
         ({"speculation": {"rule": "lucky"}}, "speculation", "exact, rejection, block"),
         ({"speculation": {"proposer": "oracle"}}, "speculation", "loaded are grammar, prediction, lookup"),
+        ({"speculation": {"proposer": ""}}, "speculation.proposer", "give one name"),
+        ({"speculation": {"proposer": "lookup,,"}}, "speculation.proposer", "give one name"),
         ({"speculation": {"depth": 2}}, "speculation.depth", "not supported"),
         ({"messages": []}, "messages", "at least 1"),
         ({"messages": [{"role": "user"}]}, "messages.0.content", "required"),
