@@ -20,6 +20,7 @@ from foredraft.errors import ConfigError
         ("top_p", 1.1),
         ("min_p", 1.0),
         ("repetition_penalty", 0.0),
+        ("repetition_penalty", 1e-40),
         ("presence_penalty", 11.0),
         ("frequency_penalty", float("nan")),
         ("logit_bias", {3: 101.0}),
@@ -49,6 +50,12 @@ def test_min_tokens_cannot_exceed_max_tokens() -> None:
 def test_a_speculation_option_outside_its_range_is_named(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"^{name} is .*allowed is"):
         Speculation(**{name: value})
+
+
+def test_a_long_value_is_quoted_in_part() -> None:
+    with pytest.raises(ConfigError) as caught:
+        SamplingParams(stop=["x" * 10_000, ""])
+    assert len(str(caught.value)) < 200
 
 
 def test_limits_themselves_are_allowed() -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import gc
 import textwrap
+import weakref
 
 import pytest
 
-from foredraft.worker import Worker, WorkerError
+from foredraft.worker import NoWorkerError, Worker, WorkerError
 
 SCRIPT = """
 import os, signal, sys
@@ -39,3 +41,18 @@ def test_after_its_end_the_next_request_gets_a_new_one(worker):
         worker.ask(b"late\n")
     assert caught.value.is_too_long
     assert worker.ask(b"b\n") == b"hello 0 b\n"
+
+
+def test_nothing_is_kept_of_a_process_that_has_ended(worker):
+    worker.ask(b"a\n")
+    ended = weakref.ref(worker._process)
+    with pytest.raises(WorkerError):
+        worker.ask(b"die\n")
+    gc.collect()
+    assert ended() is None
+
+
+def test_a_process_that_cannot_be_started_is_nobodys_fault(worker, monkeypatch):
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    with pytest.raises(NoWorkerError, match="no process could be started"):
+        worker.ask(b"a\n")

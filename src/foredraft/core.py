@@ -27,7 +27,7 @@ SPECULATION_MODES = ("off", "auto", "on")
 
 def _require(ok: bool, name: str, given: object, allowed: str) -> None:
     if not ok:
-        raise ConfigError(f"{name} is {given!r}; allowed is {allowed}", name)
+        raise ConfigError(f"{name} is {given!r:.80}; allowed is {allowed}", name)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ class SamplingParams:
         _require(self.top_k >= 0, "top_k", self.top_k, "0 (off) or more")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0, up to 1 (off)")
         _require(0 <= self.min_p < 1, "min_p", self.min_p, "0 (off) to below 1")
-        _require(0 < self.repetition_penalty <= 10, "repetition_penalty", self.repetition_penalty, "above 0, up to 10")
+        # Lower ones could make a logit infinite.
+        _require(0.01 <= self.repetition_penalty <= 10, "repetition_penalty", self.repetition_penalty, "0.01 to 10")
         for name in ("presence_penalty", "frequency_penalty"):
             _require(-10 <= getattr(self, name) <= 10, name, getattr(self, name), "-10 to 10")
         for token, bias in self.logit_bias.items():

@@ -36,6 +36,10 @@ class TemplateError(ForedraftError):
     """A chat template is missing, broken, refused the messages, or exceeded its time or output bound."""
 
 
+class UnavailableError(ForedraftError):
+    """This machine or installation lacks what is needed; nothing is wrong with what was asked for."""
+
+
 class RequestError(ForedraftError):
     """One request cannot be served as given (too long, an unknown token, an empty prompt); others go on."""
 

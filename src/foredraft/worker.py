@@ -17,11 +17,15 @@ from pathlib import Path
 
 
 class WorkerError(Exception):
-    """The process could not be started or has ended. `is_too_long`: it was ended by its limit on time."""
+    """There is no answer. `is_too_long`: it was ended by its limit on time."""
 
     def __init__(self, reason: str, is_too_long: bool = False) -> None:
         super().__init__(reason)
         self.is_too_long = is_too_long
+
+
+class NoWorkerError(WorkerError):
+    """The process could not be started: not the request's fault."""
 
 
 class Worker:
@@ -35,6 +39,7 @@ class Worker:
         self._script, self._first = script, first
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._end: weakref.finalize[..., Worker] | None = None
 
     def ask(self, request: bytes) -> bytes:
         """The answer to a request, both a line.
@@ -50,6 +55,8 @@ class Worker:
                 process, lines = self._start(), self._first() + request
             line = _ask(process, lines)
             if not line:
+                assert self._end is not None
+                self._end()
                 raise _cause_of_death(process)
             self._process = process
         return line
@@ -62,8 +69,8 @@ class Worker:
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
             )
         except OSError as exc:
-            raise WorkerError(f"no process could be started ({exc})") from exc
-        weakref.finalize(self, _end, process)
+            raise NoWorkerError(f"no process could be started ({exc})") from exc
+        self._end = weakref.finalize(self, _end, process)
         return process
 
 
@@ -78,7 +85,7 @@ def _ask(process: subprocess.Popen[bytes], lines: bytes) -> bytes:
 
 
 def _cause_of_death(process: subprocess.Popen[bytes]) -> WorkerError:
-    _end(process)
+    """Of a process that has ended."""
     return WorkerError(f"status {process.returncode}", is_too_long=process.returncode == -signal.SIGPROF)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -371,3 +372,22 @@ def test_a_sequence_without_numbers_ends_alone(speculation):
     assert {sequence.finish_reason for sequence in sequences} == {"error", "length"}
     assert engine.is_idle
     assert engine.scheduler._kv.num_available_pages == engine.scheduler._kv.num_pages
+
+
+def test_a_logit_that_only_logprobs_see_ends_its_sequence_alone():
+    """NaN on a token that the constraint forbids: the choice does not look at it, the log probabilities do."""
+    engine = new_engine()
+    forward = engine._target.forward
+
+    def poisoned(batch, kv):
+        logits = forward(batch, kv)
+        logits[:, EOS] = np.nan
+        return logits
+
+    engine._target.forward = poisoned
+    params = SamplingParams(max_tokens=6, min_tokens=6)
+    good, bad = new_sequence([1, 2], params), new_sequence([1, 2], replace(params, logprobs=2), request=1)
+    run(engine, [good, bad])
+    assert (good.finish_reason, len(good.context.output)) == ("length", 6)
+    assert (bad.finish_reason, bad.context.output) == ("error", [])
+    assert "nan" in str(bad.error)

@@ -12,10 +12,10 @@ import jsonschema
 import pytest
 
 import tiny
-from foredraft.constraints.matcher import Matcher
+from foredraft.constraints.matcher import Compiler, Matcher
 from foredraft.core import SamplingParams, Speculation, SpeculationStats
 from foredraft.engine.llm import LLM
-from foredraft.errors import ConfigError, RequestError
+from foredraft.errors import ConfigError, RequestError, UnavailableError
 
 OFF, ON = Speculation("off"), Speculation("on", 6)
 SCHEMA = {
@@ -189,7 +189,7 @@ def test_refusals(llm, params, format, error, reason):
 
 def test_a_missing_package_is_named(llm, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "llguidance", None)
-    with pytest.raises(ConfigError, match=r"pip install 'foredraft\[grammar\]'"):
+    with pytest.raises(UnavailableError, match=r"pip install 'foredraft\[grammar\]'"):
         llm.generate("the", SamplingParams(), ON, response_format=DIGITS)
 
 
@@ -209,7 +209,7 @@ def test_every_matcher_is_freed(llm, monkeypatch):
     stream.close()
     del stream
     gc.collect()
-    assert len(made) == 12
+    assert len(made) == 2 + 9  # one for each call, and one for each choice
     assert not any(reference() for reference in made)
 
 
@@ -236,3 +236,14 @@ def test_smollm2_answers_by_the_schema(smollm2):
 @pytest.mark.models
 def test_smollm2_answers_by_the_schema_200_of_200_times(smollm2):
     on_smollm2(smollm2, 200)
+
+
+def test_a_format_that_prompts_share_is_compiled_once(llm, monkeypatch):
+    compiled = []
+    compile_format = Compiler.compile
+    monkeypatch.setattr(Compiler, "compile", lambda *given: (compiled.append(given), compile_format(*given))[1])
+    results = llm.generate(
+        ["a", "b", "c"], SamplingParams(max_tokens=9), response_format={"type": "regex", "regex": "x{3}"}
+    )
+    assert [result.text for result in results] == ["xxx"] * 3
+    assert len(compiled) == 1

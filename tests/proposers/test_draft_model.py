@@ -196,3 +196,27 @@ def test_it_takes_over_from_lookup_in_the_middle():
 def test_it_needs_a_draft_model():
     with pytest.raises(ConfigError, match="needs a draft model; name one with --draft"):
         draft_model.create(Resources(PathModel(), {EOS}, None))
+
+
+def test_a_row_that_nothing_can_be_drawn_from_ends_its_own_draft_only():
+    proposer, model = make()
+    good, bad = context(0, [1, 2, 3]), context(1, [4, 5, 6])
+    forward, num_passes = model.decoder.forward, 0
+
+    def poison(batch, kv):
+        nonlocal num_passes
+        num_passes += 1
+        logits = forward(batch, kv)
+        if len(logits) == 2 and num_passes == 2:
+            logits[1] = np.nan
+        return logits
+
+    model.decoder.forward = poison
+    drafts = proposer.propose([good, bad], [3, 3])
+    assert [draft.tokens for draft in drafts] == [right_chain(good, 3), right_chain(bad, 1)]
+    num_passes = 1
+    bad.tokens += [*right_chain(bad, 2)]
+    good.tokens.append(7)
+    assert proposer.propose([good, bad], [2, 2])[1] is None
+    bad.tokens.append(7)
+    assert proposer.propose([bad], [2])[0].tokens == right_chain(bad, 2)

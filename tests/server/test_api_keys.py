@@ -73,3 +73,10 @@ def test_bad_key_files(tmp_path, content, reason):
         read_keys(file)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_keys(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("value", ["", " , "])
+def test_a_variable_without_a_key_does_not_open_the_server(monkeypatch, value):
+    monkeypatch.setenv("FOREDRAFT_API_KEYS", value)
+    with pytest.raises(ConfigError, match="FOREDRAFT_API_KEYS is set but holds no API key"):
+        read_keys(None)

@@ -1,5 +1,6 @@
 """A streamed chat adds up to the whole answer, however its chunks come."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -89,3 +90,12 @@ def test_the_parts_of_an_answer_with_everything():
     content, reasoning, calls, reason = whole([TEXTS[3]], "stop")
     assert (content, reasoning, reason) == ("Yes.", f"So {CALL}?", "tool_calls")
     assert calls == [{"name": "f", "arguments": '{"a": "é<"}'}] * 2
+
+
+@pytest.mark.parametrize("reason", ["stop", "length"])
+def test_where_one_call_is_allowed_the_first_ends_what_counts(monkeypatch, reason):
+    monkeypatch.setitem(globals(), "TOOLS", replace(TOOLS, max_calls=1))
+    text = f"<think>{CALL}</think>\n{CALL}\n{CALL} and more"
+    call = {"name": "f", "arguments": '{"a": "é<"}'}
+    assert whole([text], reason) == ("", CALL, [call], "tool_calls")
+    assert streamed([[char] for char in text], reason) == ("", CALL, [call], "tool_calls")

@@ -3,6 +3,9 @@
 import json
 
 import pytest
+from pydantic import ValidationError
+
+from foredraft.server.requests import ChatRequest, CompletionRequest, DetokenizeRequest
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 CALLING = {
@@ -78,6 +81,9 @@ def json_schema(schema, **more):
         ({"stop": ""}, "stop", "not empty"),
         ({"stop": ["x"] * 17}, "stop", "at most 16"),
         ({"stop": [1]}, "stop.0", "string"),
+        ({"stop": "x" * 257}, "stop", "at most 256 characters"),
+        ({"stop": ["x", "y" * 257]}, "stop.1", "at most 256 characters"),
+        ({"metadata": dict.fromkeys(map(str, range(17)), "x")}, "metadata", "at most 16"),
         ({"stop_token_ids": [99999]}, "stop_token_ids", "0 to 287"),
         ({"logit_bias": {"x": 1}}, "logit_bias", "token ids"),
         ({"logit_bias": {"": 1}}, "logit_bias", "token ids"),
@@ -93,6 +99,8 @@ def json_schema(schema, **more):
         ({"speculation": {"mode": "on", "k": 65}}, "speculation", "0 to 64"),
         ({"speculation": {"rule": "lucky"}}, "speculation", "exact, rejection, block"),
         ({"speculation": {"proposer": "oracle"}}, "speculation", "loaded are grammar, prediction, lookup"),
+        ({"speculation": {"proposer": ""}}, "speculation.proposer", "give one name"),
+        ({"speculation": {"proposer": "lookup,,"}}, "speculation.proposer", "give one name"),
         ({"speculation": {"depth": 2}}, "speculation.depth", "not supported"),
         ({"messages": []}, "messages", "at least 1"),
         ({"messages": [{"role": "user"}]}, "messages.0.content", "required"),
@@ -170,6 +178,23 @@ def test_bodies(served, body, sentence):
 def test_body_of_another_kind(served):
     error = refused(served.http.post(CHAT, content=b'{"messages": []}', headers={"Content-Type": "text/plain"}))
     assert "Content-Type: application/json" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("request_type", "body"),
+    [
+        (CompletionRequest, {"prompt": [{}] * 1000}),
+        (CompletionRequest, {"prompt": [[{}] * 1000] * 1000}),
+        (ChatRequest, {"messages": [{}] * 1000}),
+        (ChatRequest, {"messages": [{"role": "user", "content": [{}] * 1000}]}),
+        (ChatRequest, {"messages": [{"role": "assistant", "tool_calls": [{}] * 1000}]}),
+        (DetokenizeRequest, {"tokens": ["x"] * 1000}),
+    ],
+)
+def test_a_long_list_is_refused_at_its_first_wrong_item(request_type, body):
+    with pytest.raises(ValidationError) as caught:
+        request_type.model_validate(body)
+    assert caught.value.error_count() < 10
 
 
 def test_huge_body(served):

@@ -14,6 +14,7 @@ import pytest
 import tiny
 from foredraft.core import SamplingParams
 from foredraft.engine.llm import LLM
+from foredraft.worker import NoWorkerError, Worker
 from serving import events, held, serving, wait_for
 
 LONG = {"max_tokens": 400, "ignore_eos": True}
@@ -103,6 +104,16 @@ def test_deadline_before_and_in_the_middle_of_an_answer(tiny_llm):
         served.wait_until_idle()
 
 
+def test_a_body_that_does_not_come_ends_at_the_deadline(tiny_llm):
+    with serving(tiny_llm, deadline_s=0.3) as served:
+        with socket.create_connection(("127.0.0.1", served.port)) as connection:
+            head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99"
+            connection.sendall(head.encode() + b'\r\n\r\n{"prompt":')
+            answer = connection.recv(4096)
+        assert b" 408 " in answer
+        assert served.complete(max_tokens=1).status_code == 200
+
+
 def test_stopping_ends_what_runs_with_an_error(tiny_llm):
     """As the server does it when its grace period is over."""
     with serving(tiny_llm) as served, held(tiny_llm) as go, ThreadPoolExecutor(2) as pool:
@@ -117,16 +128,22 @@ def test_stopping_ends_what_runs_with_an_error(tiny_llm):
         served.wait_until_idle()
 
 
-def test_a_failed_engine_answers_everybody(tmp_path, caplog):
+class Panic(BaseException):
+    """As pyo3's, of a library in Rust."""
+
+
+@pytest.mark.parametrize("fault", [RuntimeError, Panic])
+def test_a_failed_engine_answers_everybody(fault, tmp_path, caplog):
     llm = LLM(tiny.write_tiny(tmp_path / "tiny.gguf"), context_length=512, threads=1)
     with serving(llm) as served:
         step = llm.engine.step
 
         def fail():
             step()
-            raise RuntimeError("a bug")
+            raise fault("a bug")
 
         llm.engine.step = fail
+        llm.engine.abort = lambda sequence: 1 / 0
         assert error_of(served.complete(n=2, **LONG), 503)["code"] == "engine_failed"
         assert error_of(served.complete(), 503)["code"] == "engine_failed"
         assert error_of(served.http.get("/health"), 503)["code"] == "engine_failed"
@@ -217,3 +234,46 @@ def test_before_the_start_nothing_is_ready(tiny_llm):
     health, version = asyncio.run(ask())
     assert error_of(health, 503)
     assert version.status_code == 200
+
+
+def test_a_deadline_while_a_whole_answer_is_sent_just_ends_it(tiny_llm):
+    from foredraft.server.app import create_app
+    from foredraft.server.config import ServerConfig
+    from foredraft.server.engine_thread import EngineThread
+
+    app = create_app(EngineThread(tiny_llm), ServerConfig(deadline_s=3))
+    body = json.dumps({"prompt": "hello", "max_tokens": 1}).encode()
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "query_string": b""}
+    scope["headers"] = [(b"content-type", b"application/json")]
+    messages, statuses = [{"type": "http.request", "body": body}], []
+
+    async def receive():
+        return messages.pop() if messages else await asyncio.Event().wait()
+
+    async def send(message):
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+        else:
+            await asyncio.Event().wait()  # a client that does not read
+
+    async def ask():
+        async with app.router.lifespan_context(app):
+            await app(scope, receive, send)
+
+    asyncio.run(ask())
+    assert statuses == [200]
+
+
+@pytest.mark.parametrize("fields", [{}, {"response_format": {"type": "json_object"}}])
+def test_what_this_machine_cannot_do_is_not_the_clients_fault(served, monkeypatch, fields):
+    def fail(*given):
+        raise NoWorkerError("no process could be started (no memory)")
+
+    monkeypatch.setattr(Worker, "ask", fail)
+    body = {"messages": [{"role": "user", "content": "hi"}], **fields}
+    responses = [served.http.post("/v1/chat/completions", json=body)]
+    responses += [served.complete(**fields)] if fields else [served.http.post("/tokenize", json=body)]
+    for response in responses:
+        error = error_of(response, 503)
+        assert (error["code"], error["type"]) == ("unavailable", "server_error")
+        assert "no memory" in error["message"]

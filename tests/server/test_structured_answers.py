@@ -1,11 +1,14 @@
 """`response_format` over HTTP: answers match, do not depend on drafts, and one that cannot match ends with an error."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import jsonschema
 import pytest
 
-from serving import events
+from foredraft.constraints.matcher import Compiler
+from serving import PATIENCE_S, events, wait_for
 
 SCHEMA = {
     "type": "object",
@@ -106,3 +109,24 @@ def test_a_prediction_is_used_and_counted(served_smollm2):
         *pieces, last = events(response)
     assert "".join(piece["choices"][0]["delta"].get("content", "") for piece in pieces) == text
     assert last["usage"]["completion_tokens_details"]["rejected_prediction_tokens"] > 0
+
+
+def test_formats_that_are_slow_to_compile_hold_up_nobody_else(served, monkeypatch):
+    go, threads = threading.Event(), set()
+    compile_format = Compiler.compile
+
+    def slow(*given):
+        threads.add(threading.current_thread())
+        go.wait(PATIENCE_S)
+        return compile_format(*given)
+
+    monkeypatch.setattr(Compiler, "compile", slow)
+    fields = {"max_tokens": 2, "response_format": {"type": "regex", "regex": "x{3}"}}
+    with ThreadPoolExecutor(7) as pool:
+        waiting = [pool.submit(served.chat, **fields) for _ in range(7)]
+        wait_for(lambda: threads)
+        plain = served.chat()
+        assert not any(future.done() for future in waiting)
+        go.set()
+        assert [plain.status_code, *(future.result().status_code for future in waiting)] == [200] * 8
+    assert len(threads) == 1

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from fakes import new_engine, new_sequence, proposers
-from foredraft.core import SamplingParams, Speculation
+from foredraft.core import SamplingParams, Speculation, SpeculationStats
 from foredraft.server.counting import Metrics
 from foredraft.server.logs import LogConfig, RequestLog, request_id
 from foredraft.server.watching import Watch, Watching
@@ -172,3 +173,17 @@ def test_tokens_are_timed_by_the_steps_that_decided_them(metrics, logged):
             "num_accepted": leader.stats.num_accepted + other.stats.num_accepted,
         }
     ]
+
+
+def test_a_dropped_sequence_may_still_be_counted_in_while_its_request_is_logged(metrics, logged):
+    class Changing(Counter[str]):
+        def items(self):
+            raise RuntimeError("dictionary changed size during iteration")
+
+    def dropped(watch: Watch) -> None:
+        sequence = new_sequence([1], PARAMS)
+        sequence.stats = SpeculationStats(num_tokens=3, num_drafts_by_proposer=Changing(right=1))
+        watch.open([sequence])
+
+    call(answering(200, dropped), metrics)
+    assert [fields["num_output_tokens"] for fields in logged] == [3]

@@ -18,9 +18,9 @@ import numpy as np
 
 from foredraft.constraints.formats import ResponseFormat, field_name, to_grammar
 from foredraft.core import BoolArray
-from foredraft.errors import ConfigError, RequestError
+from foredraft.errors import RequestError, UnavailableError
 from foredraft.models.tokenizer import Tokenizer
-from foredraft.worker import Worker, WorkerError
+from foredraft.worker import NoWorkerError, Worker, WorkerError
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -93,12 +93,12 @@ class Compiler:
         Raises:
             RequestError: the format is not valid, not supported, too large, or nothing can match it; the message names
                 the field.
-            ConfigError: llguidance is not installed.
+            UnavailableError: llguidance is not installed, or no process can be started.
         """
         try:
             import llguidance
         except ImportError as exc:
-            raise ConfigError("response_format needs llguidance; pip install 'foredraft[grammar]'") from exc
+            raise UnavailableError("response_format needs llguidance; pip install 'foredraft[grammar]'") from exc
         grammar = to_grammar(response_format)
         if grammar is None:
             return None
@@ -114,6 +114,8 @@ class Compiler:
         request = json.dumps({"grammar": grammar, "limits": _LIMITS}).encode() + b"\n"
         try:
             return _reason(json.loads(self._worker.ask(request))["error"])
+        except NoWorkerError as exc:
+            raise UnavailableError(f"response_format cannot be compiled now: {exc}; try again later") from exc
         except WorkerError as exc:
             return "it takes too long to compile" if exc.is_too_long else f"it cannot be compiled in bounds ({exc})"
 

@@ -8,7 +8,7 @@ by token inside the accepted block, before anything is emitted, cached or counte
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from foredraft.constraints.pruning import pruned
@@ -153,6 +153,7 @@ class Engine:
         context, before = sequence.context, len(sequence.context.tokens)
         try:
             verdict = self._verify(draft, logits, sequence)
+            logprobs = _logprobs(draft, verdict, logits, context.params.logprobs)
         except ForedraftError as error:
             sequence.error, sequence.finish_reason = error, "error"
             self._finish(sequence)
@@ -160,7 +161,7 @@ class Engine:
         is_rejected = any(
             draft.parents[i] == (verdict.path[-1] if verdict.path else -1) for i in range(len(draft.tokens))
         )
-        chunks = self._emit(sequence, draft, verdict, logits, is_rejected)
+        chunks = self._emit(sequence, draft, verdict, logprobs, is_rejected)
         num_kept = len(context.tokens) - before
         # The last token has no row yet, or (after an early end) one that without speculation would not exist.
         self._commit(sequence, part.num_tokens, verdict.path[: num_kept - 1])
@@ -189,7 +190,12 @@ class Engine:
         return verify(context.rule, draft, target_scores, context.params.temperature, noise)
 
     def _emit(
-        self, sequence: Sequence, draft: Draft, verdict: Verdict, logits: FloatArray, is_rejected: bool
+        self,
+        sequence: Sequence,
+        draft: Draft,
+        verdict: Verdict,
+        logprobs: Iterable[TokenLogprobs | None],
+        is_rejected: bool,
     ) -> list[Chunk]:
         """Append the decided tokens one by one until one of them ends the sequence, and count what was kept."""
         last_origin = ("corrected" if is_rejected else "bonus") if draft.tokens else "plain"
@@ -206,7 +212,6 @@ class Engine:
             num_accepted, is_rejected = min(len(emitted), len(verdict.path)), emitted[-1][1] == "corrected"
             stats.record(draft.proposer, len(draft.tokens), num_accepted, is_rejected)
             self._recorder.draft(sequence.context.id, draft, num_accepted, is_rejected)
-        rows = [0, *(i + 1 for i in verdict.path)]
         chunks = [
             Chunk(
                 context_id=sequence.context.id,
@@ -216,9 +221,9 @@ class Engine:
                 text=text,
                 origin=origin,
                 step=self.num_steps,
-                logprobs=_logprobs(logits[row], token, sequence.context.params.logprobs),
+                logprobs=its_logprobs,
             )
-            for (token, origin, text), row in zip(emitted, rows, strict=False)
+            for (token, origin, text), its_logprobs in zip(emitted, logprobs, strict=False)
         ]
         if sequence.finish_reason:
             chunks[-1] = replace(
@@ -259,8 +264,11 @@ class Engine:
             self._broken.discard((sequence.context.id, name))
 
 
-def _logprobs(logits: FloatArray, token: int, count: int | None) -> TokenLogprobs | None:
+def _logprobs(draft: Draft, verdict: Verdict, logits: FloatArray, count: int | None) -> list[TokenLogprobs | None]:
+    """Of each decided token, by the row that decided it."""
+    tokens = [*(draft.tokens[i] for i in verdict.path), verdict.token]
     if count is None:
-        return None
-    logprob, top = log_probabilities(logits, token, count)
-    return TokenLogprobs(logprob, tuple(top))
+        return [None] * len(tokens)
+    rows = [0, *(i + 1 for i in verdict.path)]
+    both = (log_probabilities(logits[row], token, count) for row, token in zip(rows, tokens, strict=True))
+    return [TokenLogprobs(logprob, tuple(top)) for logprob, top in both]

@@ -102,14 +102,15 @@ class SequenceMaker:
         Raises:
             RequestError, ConfigError: a prompt is empty or too long, or a parameter is not allowed.
         """
-        checked = [self._check(request) for request in requests]
+        compiled: dict[int, Matcher | None] = {}  # by identity: the prompts of one call may share a format
+        checked = [self._check(request, compiled) for request in requests]
         return [
             sequence
             for number, (request, its) in enumerate(zip(requests, checked, strict=True))
             for sequence in self._choices(number, request, its)
         ]
 
-    def _check(self, request: Request) -> _Checked:
+    def _check(self, request: Request, compiled: dict[int, Matcher | None]) -> _Checked:
         prompt, expected, params = request.prompt, request.prediction, request.params
         if not isinstance(prompt, Iterable):
             raise RequestError(f"prompt {prompt!r} is neither text nor a list of token ids; give a list of prompts")
@@ -128,7 +129,7 @@ class SequenceMaker:
                 f"the prediction has {len(predicted)} tokens, the context {self._context_length}; shorten it",
                 "prediction",
             )
-        return _Checked(tokens, tuple(predicted), self._constraint(request))
+        return _Checked(tokens, tuple(predicted), self._constraint(request, compiled))
 
     def _check_tokens(self, **given: Iterable[int]) -> None:
         vocab_size = self._tokenizer.vocab_size
@@ -154,9 +155,12 @@ class SequenceMaker:
                 "max_tokens",
             )
 
-    def _constraint(self, request: Request) -> Matcher | None:
-        """What the answer has to match, compiled; every choice takes a copy. None where any text will do."""
-        constraint = None if request.response_format is None else self._compiler.compile(request.response_format)
+    def _constraint(self, request: Request, compiled: dict[int, Matcher | None]) -> Matcher | None:
+        """What the answer has to match, compiled if it is not yet; every choice takes a copy. None for any text."""
+        format = request.response_format
+        if format is not None and id(format) not in compiled:
+            compiled[id(format)] = self._compiler.compile(format)
+        constraint = compiled.get(id(format))
         for name in ("ignore_eos", "min_tokens") if constraint else ():
             if value := getattr(request.params, name):
                 raise RequestError(

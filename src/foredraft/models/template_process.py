@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from foredraft.errors import TemplateError
-from foredraft.worker import Worker, WorkerError
+from foredraft.errors import TemplateError, UnavailableError
+from foredraft.worker import NoWorkerError, Worker, WorkerError
 
 _SCRIPT = Path(__file__).with_name("template_worker.py")
 
@@ -29,6 +29,7 @@ class TemplateProcess:
         Raises:
             TemplateError: the template is broken, refuses the variables, or needs too much time, memory or text; or
                 the variables are not JSON.
+            UnavailableError: no process can be started.
         """
         try:
             request = json.dumps({"source": self._source, "variables": variables}).encode() + b"\n"
@@ -36,6 +37,8 @@ class TemplateProcess:
             raise TemplateError(f"messages and tools have to be plain JSON values ({exc})") from exc
         try:
             reply = json.loads(self._worker.ask(request))
+        except NoWorkerError as exc:
+            raise UnavailableError(f"the chat template cannot be applied now: {exc}; try again later") from exc
         except WorkerError as exc:
             cause = "runs too long" if exc.is_too_long else f"ended its process ({exc})"
             raise TemplateError(f"the model's chat template {cause}; use generate, or another model file") from exc

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from foredraft.core import Context, Draft, FloatArray
-from foredraft.errors import ConfigError
+from foredraft.errors import ConfigError, ForedraftError
 from foredraft.kv.batch import BatchBuilder
 from foredraft.kv.cache import SequenceKV
 from foredraft.proposers.base import DraftModel, Proposer, Resources
@@ -105,7 +105,11 @@ class DraftModelProposer(Proposer):
                 job.state.fed.append(job.tokens[-1])
             else:
                 self._model.kv.commit(job.state.kv, job.context.tokens[job.state.kv.length :])
-            token, law = self._draw(row, job.context, job.tokens)
+            try:
+                token, law = self._draw(row, job.context, job.tokens)
+            except ForedraftError:  # this row has nothing to choose from; the others' drafts go on
+                job.budget = len(job.tokens)
+                continue
             job.tokens.append(token)
             job.laws.append(law)
 
@@ -127,7 +131,9 @@ class DraftModelProposer(Proposer):
         np.copyto(out[:, :shared], logits[:, :shared], where=allowed[:shared])
         return out
 
-    def _finish(self, job: _Job) -> Draft:
+    def _finish(self, job: _Job) -> Draft | None:
+        if not job.tokens:
+            return None
         laws = [law for law in job.laws if law is not None]
         return Draft.chain(self.name, job.tokens, np.stack(laws) if laws else None)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from foredraft.server.service import Service
 from foredraft.server.watching import Watch, outcome_of
 
 _LAST_WORD_S = 1.0  # for a stream's error to reach a client that may have stopped reading
+_FAULTS = ("engine_failed", "unavailable")  # of the server, where a 503 otherwise says that it stops
 
 
 class Form(ABC):
@@ -48,11 +50,13 @@ class Job:
     """What one request wants done.
 
     prepare: makes the sequences; may take long, so it runs in a thread of its own, and may raise ForedraftErrors.
+    has_format: whether it compiles a format, which a stranger may have made slow; these wait for each other only.
     names: what the request calls fields that have another name in these errors.
     """
 
     num_sequences: int
     prepare: Callable[[], list[Sequence]]
+    has_format: bool
     names: Mapping[str, str]
     form: Callable[[list[Sequence]], Form]
     is_stream: bool
@@ -83,7 +87,7 @@ class Answer(Response):
         deadline_s = self._service.config.deadline_s
         try:
             async with asyncio.timeout(deadline_s):
-                await self._run(send, events, watch)
+                await self._run(events, watch)
             return
         except TimeoutError:
             error = ApiError(408, f"the answer took more than {deadline_s:g} s, this server's limit", code="deadline")
@@ -91,29 +95,36 @@ class Answer(Response):
             error = ApiError.refusal(refused, self._job.names)
         except ApiError as failed:
             error = failed
-        watch.outcome = "error" if error.code == "engine_failed" else outcome_of(error.status_code)
+        watch.outcome = "error" if error.code in _FAULTS else outcome_of(error.status_code)
         if not events.are_started:
             raise error
+        if not self._job.is_stream:
+            return  # nothing can be said any more
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORD_S):
                 await events.send(error.body())
                 await events.end()
 
-    async def _run(self, send: Send, events: _Events, watch: Watch) -> None:
+    async def _run(self, events: _Events, watch: Watch) -> None:
         service, job = self._service, self._job
         service.engine.check_ready()
         ticket = service.admission.take(job.num_sequences)
         try:
-            sequences = await asyncio.to_thread(job.prepare)
+            sequences = await self._prepared()
             with service.engine.open(sequences, ticket, watch) as mailbox, self._texts(sequences, watch):
                 form = job.form(sequences)
                 indices = {sequence.context.id: index for index, sequence in enumerate(sequences)}
                 if job.is_stream:
                     await self._stream(mailbox, form, indices, events)
                 else:
-                    await self._whole(mailbox, form, indices, send)
+                    await self._whole(mailbox, form, indices, events)
         finally:
             ticket.give_back()
+
+    async def _prepared(self) -> list[Sequence]:
+        executor = self._service.format_executor if self._job.has_format else None
+        run = contextvars.copy_context().run
+        return await asyncio.get_running_loop().run_in_executor(executor, run, self._job.prepare)
 
     @contextlib.contextmanager
     def _texts(self, sequences: list[Sequence], watch: Watch) -> Iterator[None]:
@@ -126,14 +137,12 @@ class Answer(Response):
                 watch.prompt = "\n".join(decode(each.context.prompt) for each in sequences if each.leader is None)
                 watch.answer = "\n".join(decode(each.context.output) for each in sequences)
 
-    async def _whole(self, mailbox: Mailbox, form: Form, indices: dict[int, int], send: Send) -> None:
+    async def _whole(self, mailbox: Mailbox, form: Form, indices: dict[int, int], events: _Events) -> None:
         chunks: list[list[Chunk]] = [[] for _ in indices]
         while news := await _received(mailbox):
             for chunk in news:
                 chunks[indices[chunk.context_id]].append(chunk)
-        body = form.whole(chunks).model_dump_json().encode()
-        await _start(send, b"application/json", (b"content-length", str(len(body)).encode()))
-        await send({"type": "http.response.body", "body": body})
+        await events.send_whole(form.whole(chunks).model_dump_json().encode())
 
     async def _stream(self, mailbox: Mailbox, form: Form, indices: dict[int, int], events: _Events) -> None:
         while news := await _received(mailbox):
@@ -150,7 +159,7 @@ class Answer(Response):
 
 
 class _Events:
-    """Server-sent events: the response starts with the first of them."""
+    """Server-sent events, or one JSON body in place of them: the response starts with the first that is sent."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -162,6 +171,11 @@ class _Events:
             await _start(self._send, b"text/event-stream; charset=utf-8", (b"cache-control", b"no-cache"))
         body = b"".join(b"data: " + payload + b"\n\n" for payload in payloads)
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def send_whole(self, body: bytes) -> None:
+        self.are_started = True
+        await _start(self._send, b"application/json", (b"content-length", str(len(body)).encode()))
+        await self._send({"type": "http.response.body", "body": body})
 
     async def end(self) -> None:
         await self._send({"type": "http.response.body", "body": b""})

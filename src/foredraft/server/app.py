@@ -33,6 +33,7 @@ def create_app(engine: EngineThread, config: ServerConfig) -> FastAPI:
             yield
         finally:
             await engine.stop()
+            service.format_executor.shutdown(wait=False, cancel_futures=True)
 
     app = FastAPI(
         title="foredraft",
@@ -48,7 +49,7 @@ def create_app(engine: EngineThread, config: ServerConfig) -> FastAPI:
     for module in (chat, completions, info):
         app.include_router(module.router(service))
     engine.on_step = lambda record: metrics.step(record, lambda _: ROUTE)
-    app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes)
+    app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes, max_s=config.deadline_s)
     if config.api_keys:
         app.add_middleware(ApiKeys, keys=config.api_keys)
     log = RequestLog(config.logs)

@@ -61,9 +61,13 @@ def read_keys(file: Path | None) -> tuple[str, ...]:
     """Keys from the environment (FOREDRAFT_API_KEYS, separated by commas) and from a file (one a line, # comments).
 
     Raises:
-        ConfigError: the file cannot be read or holds no key, or a key has characters that no header can carry.
+        ConfigError: the variable is set but holds no key, the file cannot be read or holds none, or a key has
+            characters that no header can carry.
     """
-    keys = [key.strip() for key in os.environ.get(VARIABLE, "").split(",")]
+    given = os.environ.get(VARIABLE)
+    keys = [key.strip() for key in (given or "").split(",")]
+    if given is not None and not any(keys):  # a secret that did not arrive must not open the server
+        raise ConfigError(f"{VARIABLE} is set but holds no API key; unset it to let everybody in")
     if file is not None:
         try:
             lines = [line.partition("#")[0].strip() for line in file.read_text().splitlines()]

@@ -60,7 +60,6 @@ def router(service: Service) -> APIRouter:
             form=lambda head, sequences: ChatForm(service, head, sequences, tools),
             scope=cache_scope(request),
             response_format=tools.response_format,
-            stop=tools.stop,
         )
         return Answer(service, make_job(service, body, wish))
 
@@ -134,7 +133,8 @@ class ChatForm(Form):
 
     def _finish_reason(self, index: int, last: Chunk) -> FinishReason:
         reason = finish_reason(last)
-        return "tool_calls" if reason == "stop" and self._parsers[index].num_calls else reason
+        parser = self._parsers[index]
+        return "tool_calls" if parser.num_calls and (reason == "stop" or parser.is_full) else reason
 
     def _piece(self, choices: list[ChatDelta]) -> ChatCompletionChunk:
         return ChatCompletionChunk(**self._head, object="chat.completion.chunk", choices=choices)
@@ -148,7 +148,7 @@ def _parser(service: Service, sequence: Sequence, tools: ToolUse) -> OutputParse
     context = sequence.context
     # A format holds from the first token on, so that there is no reasoning before it, whatever the prompt has opened.
     end = "" if context.constraint else service.llm.tokenizer.decode(context.prompt[-_NUM_LAST_TOKENS:])
-    return OutputParser(service.llm.chat_template or "", end, tools.names)
+    return OutputParser(service.llm.chat_template or "", end, tools.names, tools.max_calls)
 
 
 def _delta(events: list[Event]) -> Delta:

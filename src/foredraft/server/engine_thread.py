@@ -136,9 +136,9 @@ class EngineThread:
                 self._obey()
                 if self._has_work:
                     self._step()
-            except Exception:
-                log.exception("the engine failed; nothing more is served")
+            except BaseException:  # also what is no Exception, such as a panic in Rust
                 self.has_failed = True
+                log.exception("the engine failed; nothing more is served")
                 self._refuse(_failed())
 
     @property
@@ -187,6 +187,8 @@ class EngineThread:
         self._refusal = self._refusal or error
         dropped, self._open = self._open, {}
         self._loop.call_soon_threadsafe(_hand_out, {}, [(mailbox, error) for _, mailbox in dropped.values()])
+        if self.has_failed:
+            return  # and may fail again
         for sequence, _ in dropped.values():
             self.llm.engine.abort(sequence)
 

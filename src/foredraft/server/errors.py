@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from foredraft.errors import ForedraftError
+from foredraft.errors import ForedraftError, UnavailableError
 
 _TYPES = {401: "authentication_error", 408: "timeout_error", 429: "rate_limit_error"}
 _LONGEST_PARAM = 100
@@ -34,7 +34,12 @@ class ApiError(HTTPException):
 
     @classmethod
     def refusal(cls, error: ForedraftError, names: Mapping[str, str] | None = None) -> ApiError:
-        """What was asked for cannot be done: 400 with the error's own sentence and field, or that field's name here."""
+        """What was asked for cannot be done: 400 with the error's own sentence and field, or that field's name here.
+
+        503 where it is this machine that cannot do it.
+        """
+        if isinstance(error, UnavailableError):
+            return cls(503, str(error), code="unavailable")
         field = error.field or ""
         return cls(400, str(error), param=(names or {}).get(field, error.field))
 

@@ -26,7 +26,7 @@ class Wish:
     """What differs between the ways to ask.
 
     prompts: makes the token ids of this many; called in a thread of its own. form: gets the fields that every object
-    begins with. scope: of the prefix cache. response_format, stop: beside what the body says of them.
+    begins with. scope: of the prefix cache. response_format: in place of what the body says of it.
     """
 
     num_prompts: int
@@ -34,7 +34,6 @@ class Wish:
     form: Callable[[dict[str, Any], list[Sequence]], Form]
     scope: str
     response_format: ResponseFormat | None = None
-    stop: tuple[str, ...] = ()
 
 
 def make_job(service: Service, body: ChatRequest | CompletionRequest, wish: Wish) -> Job:
@@ -47,7 +46,6 @@ def make_job(service: Service, body: ChatRequest | CompletionRequest, wish: Wish
     if body.stream_options and not body.stream:
         raise ApiError(400, "stream_options are only there with stream: true", param="stream_options")
     params = sampling_params(body, service.max_tokens)
-    params = replace(params, stop=(*params.stop, *wish.stop))
     asked = None if body.response_format is None else body.response_format.as_format()
     prediction = body.prediction.text if body.prediction else ""
     how = speculation(body, service.config.speculation)
@@ -80,6 +78,7 @@ def make_job(service: Service, body: ChatRequest | CompletionRequest, wish: Wish
     return Job(
         num_sequences=wish.num_prompts * params.n,
         prepare=prepare,
+        has_format=(wish.response_format or asked) is not None,
         names=own_names(body),
         form=lambda sequences: wish.form(head, sequences),
         is_stream=bool(body.stream),

@@ -72,7 +72,10 @@ def speculation(body: GenerationRequest, default: Speculation) -> Speculation:
         return default
     values: dict[str, Any] = asked.model_dump(exclude={"proposer"}, exclude_none=True)
     if asked.proposer is not None:
-        values["proposers"] = tuple(name.strip() for name in asked.proposer.split(",") if name.strip())
+        values["proposers"] = tuple(name.strip() for name in asked.proposer.split(","))
+        if not all(values["proposers"]):
+            message = f"speculation.proposer is {asked.proposer!r:.80}; give one name, or several with commas between"
+            raise ApiError(400, message, param="speculation.proposer")
     try:
         return replace(default, **values)
     except ForedraftError as error:

@@ -5,15 +5,21 @@ Ranges of the sampling parameters are those of SamplingParams, checked there.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 # Work is done for each of these at every token, for everybody who waits.
 MAX_STOPS = 16
+MAX_STOP_CHARS = 256
 MAX_STOP_TOKENS = 128
 MAX_BIASES = 1024
 MAX_TOOLS = 128
+MAX_METADATA = 16
+
+_T = TypeVar("_T")
+# The first wrong item is refused: an error for each of a million would take seconds and gigabytes.
+List = Annotated[list[_T], Field(fail_fast=True)]
 
 
 class Strict(BaseModel):
@@ -29,6 +35,9 @@ class SpeculationOptions(Strict):
     k: int | None = None
     proposer: str | None = Field(default=None, description="Names in order, separated by commas.")
     rule: str | None = None
+
+
+Stop = Annotated[str, Field(max_length=MAX_STOP_CHARS)]
 
 
 class StreamOptions(Strict):
@@ -98,7 +107,7 @@ class Prediction(Strict):
     """What the caller expects the answer to be; text parts are joined as they are."""
 
     type: Literal["content"]
-    content: str | list[TextPart]
+    content: str | List[TextPart]
 
     @property
     def text(self) -> str:
@@ -122,15 +131,15 @@ class GenerationRequest(Strict):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = Field(default=None, max_length=MAX_BIASES)
-    stop: str | Annotated[list[str], Field(max_length=MAX_STOPS)] | None = None
-    stop_token_ids: Annotated[list[int], Field(max_length=MAX_STOP_TOKENS)] | None = None
+    stop: Stop | Annotated[List[Stop], Field(max_length=MAX_STOPS)] | None = None
+    stop_token_ids: Annotated[List[int], Field(max_length=MAX_STOP_TOKENS)] | None = None
     ignore_eos: bool | None = None
     seed: int | None = None
     response_format: ResponseFormat | None = None
     prediction: Prediction | None = None
     speculation: str | SpeculationOptions | None = None
     user: str | None = None
-    metadata: dict[str, str] | None = None
+    metadata: dict[str, str] | None = Field(default=None, max_length=MAX_METADATA)
     store: Literal[False] | None = None
 
 
@@ -147,16 +156,16 @@ class ToolCall(Strict):
 
 class TextMessage(Strict):
     role: Literal["system", "developer", "user"]
-    content: str | list[TextPart]
+    content: str | List[TextPart]
 
 
 class AssistantMessage(Strict):
     """The fields that can only be null are those that an answer's message has when it is sent back."""
 
     role: Literal["assistant"]
-    content: str | list[TextPart] | None = None
+    content: str | List[TextPart] | None = None
     reasoning_content: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: List[ToolCall] | None = None
     refusal: None = None
     annotations: None = None
     audio: None = None
@@ -173,7 +182,7 @@ class ToolMessage(Strict):
     """What a function that was called has returned."""
 
     role: Literal["tool"]
-    content: str | list[TextPart]
+    content: str | List[TextPart]
     tool_call_id: str
 
 
@@ -202,17 +211,17 @@ class NamedToolChoice(Strict):
 
 
 class ChatRequest(GenerationRequest):
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: List[ChatMessage] = Field(min_length=1)
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    tools: list[Tool] | None = Field(default=None, min_length=1, max_length=MAX_TOOLS)
+    tools: List[Tool] | None = Field(default=None, min_length=1, max_length=MAX_TOOLS)
     tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
     parallel_tool_calls: bool | None = None
 
 
 class CompletionRequest(GenerationRequest):
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: str | List[str] | List[int] | List[List[int]]
     logprobs: int | None = None
     echo: Literal[False] | None = None
     best_of: Literal[1] | None = None
@@ -224,7 +233,7 @@ class TokenizeRequest(Strict):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[ChatMessage] | None = Field(default=None, min_length=1)
+    messages: List[ChatMessage] | None = Field(default=None, min_length=1)
     add_special_tokens: bool = Field(
         default=True, description="Begin with the token that the model wants first, if any."
     )
@@ -232,4 +241,4 @@ class TokenizeRequest(Strict):
 
 class DetokenizeRequest(Strict):
     model: str | None = None
-    tokens: list[int]
+    tokens: List[int]

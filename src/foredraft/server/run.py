@@ -70,7 +70,12 @@ class _Server(uvicorn.Server):
         self._engine, self._grace_s, self._on_ready = engine, grace_s, on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        try:
+            await super().startup(sockets)
+        except OSError as exc:  # another server that has bound the same address has begun to listen meanwhile
+            await self.lifespan.shutdown()
+            address = f"{self.config.host} port {self.config.port}"
+            raise ConfigError(f"{address} cannot be listened at ({exc.strerror}); choose another --port") from exc
         self._on_ready()
 
     async def on_tick(self, counter: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from foredraft.engine.llm import LLM
@@ -17,12 +18,16 @@ POOL = ROUTE = "default"  # until the configuration has pools and routes
 
 @dataclass(frozen=True)
 class Service:
-    """One server: the engine's thread, its settings, and who has been let in."""
+    """One server: the engine's thread, its settings, and who has been let in.
+
+    format_executor: of the requests with a format, which are compiled one at a time; their queue is no other request's.
+    """
 
     engine: EngineThread
     config: ServerConfig
     admission: Admission
     metrics: Metrics
+    format_executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "formats"))
     started: int = field(default_factory=lambda: int(time.time()))
 
     @property

@@ -9,18 +9,18 @@ from typing import Any
 from foredraft.errors import ForedraftError
 from foredraft.server.errors import ApiError
 from foredraft.server.parsers.forced import forced_calls
-from foredraft.server.parsers.formats import ToolFormat, tool_format
+from foredraft.server.parsers.formats import tool_format
 from foredraft.server.requests import ChatRequest, NamedToolChoice
 
 
 @dataclass(frozen=True)
 class ToolUse:
     """shown: what the chat template is told of tools. response_format: under which an answer is nothing but calls;
-    None where the model is free. stop: texts that end the answer."""
+    None where the model is free. max_calls: that an answer may have; None for any number."""
 
     shown: tuple[Mapping[str, Any], ...] = ()
     response_format: Mapping[str, Any] | None = None
-    stop: tuple[str, ...] = ()
+    max_calls: int | None = None
 
     @property
     def names(self) -> frozenset[str]:
@@ -53,7 +53,7 @@ def tool_use(body: ChatRequest, template: str | None) -> ToolUse:
         raise ApiError(400, str(error), param="tools") from error
     if choice == "auto":
         _check_not_strict(body)
-        return ToolUse(shown, stop=_one_call_stop(format) if is_one else ())
+        return ToolUse(shown, max_calls=1 if is_one else None)
     name = choice.function.name if isinstance(choice, NamedToolChoice) else None
     try:
         return ToolUse(shown, forced_calls(format, shown, name, parallel=not is_one))
@@ -70,15 +70,3 @@ def _check_not_strict(body: ChatRequest) -> None:
                 "required or the function's name",
                 param=f"tools.{index}.function.strict",
             )
-
-
-def _one_call_stop(format: ToolFormat) -> tuple[str, ...]:
-    """The first call's end ends the answer."""
-    if not format.closing:
-        raise ApiError(
-            400,
-            f"parallel_tool_calls cannot be off: calls in this model's format, {format.name}, have no mark at their "
-            "end; give tool_choice required or leave it out",
-            param="parallel_tool_calls",
-        )
-    return (format.closing,)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from foredraft.core import SpeculationStats
 from foredraft.engine.sequence import Chunk, Sequence
 from foredraft.server.counting import Metrics
 from foredraft.server.logs import RequestLog, RequestSummary, request_id
@@ -61,9 +60,8 @@ class Watch:
 
     def ended(self, status: int) -> None:
         """The request is over, answered with `status`. To be called once."""
-        stats = SpeculationStats()
-        for sequence in self._sequences.values():
-            stats.add(sequence.stats)
+        # Numbers only: where a sequence was dropped, the engine may still be counting.
+        stats = [sequence.stats for sequence in self._sequences.values()]
         leaders = [sequence for sequence in self._sequences.values() if sequence.leader is None]
         outcome = self.outcome or self._outcome(status)
         self._metrics.request_ended(self._route, outcome)
@@ -76,9 +74,9 @@ class Watch:
                 ttft_ms=None if self._ttft is None else _ms(self._ttft),
                 num_prompt_tokens=sum(leader.context.prompt_len for leader in leaders),
                 num_cached_tokens=sum(leader.num_cached_tokens or 0 for leader in leaders),
-                num_output_tokens=stats.num_tokens,
-                num_draft_tokens=stats.num_draft_tokens,
-                num_accepted=stats.num_accepted,
+                num_output_tokens=sum(each.num_tokens for each in stats),
+                num_draft_tokens=sum(each.num_draft_tokens for each in stats),
+                num_accepted=sum(each.num_accepted for each in stats),
             ),
             self.prompt,
             self.answer,

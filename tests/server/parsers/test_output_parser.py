@@ -25,7 +25,7 @@ def test_an_answer_with_everything() -> None:
         return OutputParser(THINKING, names={"f"})
 
     text = f"<think>\nf? {CALL}</think>\n\nI call.\n{CALL}\n"
-    assert len(check_every_split(make, text)) == 5
+    assert len(check_every_split(make, text)) == 4
     answer = make().parse(text)
     assert (answer.reasoning, answer.content) == (f"f? {CALL}", "I call.")
     (call,) = answer.tool_calls

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foredraft.server.parsers.events import Content, Event, ToolCallArguments, ToolCallEnd, ToolCallStart
+from foredraft.server.parsers.events import Content, Event, ToolCallArguments, ToolCallStart
 from foredraft.server.parsers.formats import FORMATS
 from foredraft.server.parsers.tool_calls import ToolCallParser
 from splits import check_every_split, found, splits
@@ -17,8 +17,8 @@ ROME = '{"name": "get_weather", "arguments": {"city": "Rome"}}'
 HERMES = f"<tool_call>\n{F}\n</tool_call>"
 
 
-def parser(format: str = "hermes") -> ToolCallParser:
-    return ToolCallParser(FORMATS[format], NAMES)
+def parser(format: str = "hermes", max_calls: int | None = None) -> ToolCallParser:
+    return ToolCallParser(FORMATS[format], NAMES, max_calls)
 
 
 def expected(*parts: str | tuple[str, str]) -> list[Event]:
@@ -30,7 +30,7 @@ def expected(*parts: str | tuple[str, str]) -> list[Event]:
             events.append(Content(part))
         else:
             name, arguments = part
-            events += [ToolCallStart(index, "", name), ToolCallArguments(index, arguments), ToolCallEnd(index)]
+            events += [ToolCallStart(index, "", name), ToolCallArguments(index, arguments)]
             index += 1
     return events
 
@@ -144,7 +144,7 @@ def test_content_is_told_as_soon_as_it_is_certain() -> None:
     reader = parser()
     pieces = ["Hel", "lo <", "b> <tool_", "call", "er>", f"\n<tool_call>{F}</tool_call", ">", " ", "x"]
     told = [[getattr(event, "text", "") for event in reader.push(piece)] for piece in pieces]
-    assert told == [["Hel"], ["lo"], [" <b>"], [], [" <tool_caller>"], [], ["", "{}", ""], [], [" x"]]
+    assert told == [["Hel"], ["lo"], [" <b>"], [], [" <tool_caller>"], [], ["", "{}"], [], [" x"]]
     assert reader.num_calls == 1
 
 
@@ -159,3 +159,10 @@ def test_deep_nesting_is_content() -> None:
     assert found(parser(), [text]) == [Content(text)]
     text = '<tool_call>{"name": "f", "arguments": {"a": ' + "[" * 50_000 + "]" * 50_000 + "}}</tool_call>"
     assert found(parser(), [text]) == [Content(text)]
+
+
+@pytest.mark.parametrize("name", ["two", "content after", "content between", "tags in a string", "bare", "mistral"])
+def test_with_one_call_allowed_the_rest_is_left_out(name: str) -> None:
+    format, text, parts = CALLS[name]
+    first = next(i for i, part in enumerate(parts) if not isinstance(part, str))
+    assert check_every_split(lambda: parser(format, max_calls=1), text) == expected(*parts[: first + 1])

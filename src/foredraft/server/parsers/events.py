@@ -36,14 +36,7 @@ class ToolCallArguments:
     text: str
 
 
-@dataclass(frozen=True)
-class ToolCallEnd:
-    """A call is complete."""
-
-    index: int
-
-
-Event = Content | Reasoning | ToolCallStart | ToolCallArguments | ToolCallEnd
+Event = Content | Reasoning | ToolCallStart | ToolCallArguments
 
 
 @dataclass
@@ -73,5 +66,3 @@ class ParsedAnswer:
                 self.tool_calls.append(ToolCall(id, name))
             case ToolCallArguments(index, text):
                 self.tool_calls[index].arguments += text
-            case ToolCallEnd():
-                pass

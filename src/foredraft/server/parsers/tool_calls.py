@@ -20,7 +20,6 @@ from foredraft.server.parsers.events import (
     Content,
     Event,
     ToolCallArguments,
-    ToolCallEnd,
     ToolCallStart,
 )
 from foredraft.server.parsers.formats import ToolFormat
@@ -82,21 +81,29 @@ class _Block:
 class ToolCallParser:
     """Cuts an answer's text into content and calls of the functions in `names`. One per choice.
 
-    num_calls: complete calls so far.
+    max_calls: after so many calls the rest of the text is left out; None for as many as there are. num_calls: complete
+    calls so far.
     """
 
-    def __init__(self, format: ToolFormat, names: Collection[str]) -> None:
+    def __init__(self, format: ToolFormat, names: Collection[str], max_calls: int | None = None) -> None:
         self._marks = _Marks(format.opening, format.closing)
-        self._names = names
+        self._names, self._max_calls = names, max_calls
         self._held = ""  # text that is not decided yet
         self._block: _Block | None = None
         self._is_fresh = True  # nothing but white space since the beginning or the last call
         self.num_calls = 0
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many calls as there may be."""
+        return self.num_calls == self._max_calls
+
     def push(self, piece: str) -> list[Event]:
         """Take in more text; what is certain now."""
-        self._held += piece
         events: list[Event] = []
+        if self.is_full:
+            return events
+        self._held += piece
         while self._in_block(events) if self._block else self._outside(events):
             pass
         return events
@@ -115,6 +122,9 @@ class ToolCallParser:
 
     def _outside(self, events: list[Event]) -> bool:
         """Look for the start of a call; False where that takes more text."""
+        if self.is_full:
+            self._held = ""
+            return False
         return self._at_once(events) if self._is_fresh else self._anywhere(events)
 
     def _at_once(self, events: list[Event]) -> bool:
@@ -174,12 +184,9 @@ class ToolCallParser:
         block = self._block
         assert block is not None
         calls = _read(self._held[block.start : block.end], self._names)
-        for name, arguments in calls:
-            events += [
-                ToolCallStart(self.num_calls, _new_id(), name),
-                ToolCallArguments(self.num_calls, arguments),
-                ToolCallEnd(self.num_calls),
-            ]
+        room = None if self._max_calls is None else self._max_calls - self.num_calls
+        for name, arguments in calls[:room]:
+            events += [ToolCallStart(self.num_calls, _new_id(), name), ToolCallArguments(self.num_calls, arguments)]
             self.num_calls += 1
         if calls:
             self._held, self._block, self._is_fresh = self._held[end:], None, True
