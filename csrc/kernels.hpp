@@ -1,4 +1,4 @@
-// What every instruction set implements: one table of functions, chosen once at run time (isa.cpp).
+// What every instruction set implements: one table of functions, chosen once at run time (runtime.cpp).
 //
 // Row invariance is decided here: a function's result for a row is one fixed-order computation over that row's own
 // data, whatever rows share the call.
