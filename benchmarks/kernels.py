@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foredraft import _native
-from foredraft.bench.bandwidth import WORKING_SET, read_bandwidth, seconds
 from foredraft.core import SamplingParams
+from foredraft.governor.bandwidth import WORKING_SET, read_bandwidth, seconds
 from foredraft.kv.batch import BatchBuilder
 from foredraft.kv.cache import PagedKV
 from foredraft.ops.base import BLOCKS, AttentionSpec, Tensor, TensorType

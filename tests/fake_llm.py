@@ -98,7 +98,7 @@ class FakeLLM:
         return text
 
     def _run(self, texts: list[tuple[int, int, bytes]], how: Speculation) -> Iterator[Chunk]:
-        width = how.k + 1 if how.mode != "off" else 1
+        width = how.most + 1
         longest = max(len(text) for _, _, text in texts)
         stats = {(request, choice): SpeculationStats() for request, choice, _ in texts}
         for start in range(0, longest, width):

@@ -19,6 +19,7 @@ from foredraft.engine.engine import Engine
 from foredraft.engine.sequence import Chunk
 from foredraft.engine.sequence import Sequence as EngineSequence
 from foredraft.engine.stops import StopMatcher
+from foredraft.governor.pools import DEFAULT
 from foredraft.kv.cache import PagedKV
 from foredraft.models.detokenizer import Detokenizer
 from foredraft.ops.base import Batch
@@ -240,6 +241,7 @@ def new_sequence(
     leader: EngineSequence | None = None,
     scope: str = "",
     constraint: Constraint | None = None,
+    route: str = DEFAULT,
 ) -> EngineSequence:
     """A sequence as the Python API makes it; speculation None means off."""
     seed = params.seed or 0
@@ -259,6 +261,7 @@ def new_sequence(
         detokenizer=Detokenizer(Letters()),
         stops=StopMatcher(params.stop),
         token_limit=min(len(prompt) + params.max_tokens, CONTEXT_LENGTH),
+        route=route,
         leader=leader,
     )
 

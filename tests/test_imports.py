@@ -14,7 +14,7 @@ ROOT = Path(foredraft.__file__).parent
 LAYERS = (
     ("errors",),
     ("config",),
-    ("core", "theory", "worker"),
+    ("core", "provenance", "steps", "theory", "worker"),
     ("ops",),
     ("kv", "sampling"),
     ("models",),

@@ -94,13 +94,18 @@ class SamplingParams:
 
 @dataclass(frozen=True)
 class Speculation:
-    """What a request wants of speculation. `mode` auto means on until there are measurements to decide by.
+    """What a request wants of speculation.
 
-    `proposers` are tried in order; the first that has a draft for this step is used. `k` bounds the drafted tokens.
+    Where it is on, `proposers` are tried in order and the first that has a draft for this step is used; where it is
+    auto, the governor chooses among them. `k` bounds the drafted tokens.
     """
 
-    mode: str = option("auto", "Whether to draft. auto means on.", choices=SPECULATION_MODES)
-    k: int = option(4, "Most tokens to draft in one step.", minimum=0, maximum=64)
+    mode: str = option(
+        "auto", "Whether to draft: auto drafts where it pays, on always, off never.", choices=SPECULATION_MODES
+    )
+    k: int | None = option(
+        None, "Most tokens to draft in one step; not set: 4 where it is on, 31 where it is auto.", minimum=0, maximum=64
+    )
     proposers: tuple[str, ...] = option(
         (), "Who drafts, in the order of asking; none means lookup, then draft_model where a draft is given."
     )
@@ -112,6 +117,13 @@ class Speculation:
 
     def __post_init__(self) -> None:
         check(self)
+
+    @property
+    def most(self) -> int:
+        """Most tokens to draft in one step."""
+        if self.k is not None:
+            return self.k
+        return {"off": 0, "on": 4, "auto": 31}[self.mode]
 
 
 class Constraint(Protocol):
@@ -177,17 +189,21 @@ class Draft:
     tokens: k token ids. parents: for each token the index of its parent in `tokens`, -1 for a child of the context's
     last token; a parent comes before its children. A chain has parents -1, 0, 1, ...
     probs: the law each token was really drawn from, [k, target vocabulary] float32, or None for a draft that was
-    chosen deterministically (a point mass).
+    chosen deterministically (a point mass). grades: for each token how sure its proposer is, in small whole numbers
+    whose meaning is its own, the surer the higher; empty for no idea. How often which grade is right is learned.
     """
 
     proposer: str
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
     probs: FloatArray | None = None
+    grades: tuple[int, ...] = ()
 
     @classmethod
-    def chain(cls, proposer: str, tokens: Sequence[int], probs: FloatArray | None = None) -> Draft:
-        return cls(proposer, tuple(tokens), tuple(range(-1, len(tokens) - 1)), probs)
+    def chain(
+        cls, proposer: str, tokens: Sequence[int], probs: FloatArray | None = None, grades: Sequence[int] = ()
+    ) -> Draft:
+        return cls(proposer, tuple(tokens), tuple(range(-1, len(tokens) - 1)), probs, tuple(grades))
 
     @property
     def is_chain(self) -> bool:

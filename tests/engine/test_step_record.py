@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from fakes import BrokenProposer, FakeProposer, new_engine, new_sequence, proposers
 from foredraft.core import SamplingParams, Speculation
-from foredraft.engine.record import NO_DRAFT_REASONS, PHASES, StepRecorder
+from foredraft.engine.record import StepRecorder
+from foredraft.steps import NO_DRAFT_REASONS, PHASES
 
 PARAMS = SamplingParams(max_tokens=12, ignore_eos=True)
 

@@ -9,9 +9,9 @@ import pytest
 
 from fakes import BrokenProposer, new_engine, new_sequence, proposers
 from foredraft.core import SamplingParams, Speculation, SpeculationStats
-from foredraft.engine.record import NO_DRAFT_REASONS, PHASES
 from foredraft.server.counting import Metrics
 from foredraft.server.metrics import OUTCOMES, ROW_KINDS
+from foredraft.steps import NO_DRAFT_REASONS, PHASES
 from prometheus_page import series
 
 ROUTES = {"chat": "interactive", "enrich": "batch"}
@@ -22,19 +22,18 @@ def test_a_run_is_counted_as_the_requests_count_themselves():
     engine = new_engine(proposers=proposers())
     params = SamplingParams(max_tokens=30, ignore_eos=True)
     plans = {"chat": [("random",), ("tree",), ("random",)], "enrich": [("tree",), ()]}
-    route_of, totals = {}, {}
+    totals = {}
     sequences = []
     for route, each in plans.items():
         for names in each:
             speculation = Speculation("on", 4, names) if names else Speculation("off")
-            sequence = new_sequence([1, 2, len(sequences)], params, speculation)
+            sequence = new_sequence([1, 2, len(sequences)], params, speculation, route=route)
             sequences.append((route, names, sequence))
-            route_of[sequence.context.id] = route
             engine.add(sequence)
     seconds = 0.0
     while not engine.is_idle:
         engine.step()
-        metrics.step(engine.last_record, route_of.__getitem__)
+        metrics.step(engine.last_record)
         seconds += sum(engine.last_record.phase_seconds.values())
     found = series(metrics)
     for route, names, sequence in sequences:
@@ -62,10 +61,11 @@ def test_a_run_is_counted_as_the_requests_count_themselves():
 def test_a_failing_proposer_shows_as_the_reason():
     metrics = Metrics({"chat": "interactive"}, ["broken"])
     engine = new_engine(proposers={"broken": BrokenProposer("raises")})
-    engine.add(new_sequence([1], SamplingParams(max_tokens=5, ignore_eos=True), Speculation("on", 4, ("broken",))))
+    params = SamplingParams(max_tokens=5, ignore_eos=True)
+    engine.add(new_sequence([1], params, Speculation("on", 4, ("broken",)), route="chat"))
     while not engine.is_idle:
         engine.step()
-        metrics.step(engine.last_record, lambda _: "chat")
+        metrics.step(engine.last_record)
     found = series(metrics)
     assert found["spec_decode_num_steps_without_draft_total", "interactive", "failed", "chat"] == 4
     assert found["spec_decode_num_drafts_total", "interactive", "broken", "chat"] == 0

@@ -6,9 +6,9 @@ import promql_parser
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from foredraft.engine.record import DraftOutcome, StepRecord
 from foredraft.server.counting import Metrics
 from foredraft.server.metrics import METRICS
+from foredraft.steps import DraftOutcome, StepRecord
 
 QUERIES = [(metric.name, question, query) for metric in METRICS for question, query in metric.queries.items()]
 
@@ -18,7 +18,7 @@ def exported() -> dict[str, set[str]]:
     """The labels of every series of a server that has run a step with a draft."""
     metrics = Metrics({"chat": "interactive"}, ["lookup"])
     draft = DraftOutcome(1, "lookup", 4, 4, False)
-    metrics.step(StepRecord(0, 1, 0, 1, 4, (draft,), {}, {}), lambda _: "chat")
+    metrics.step(StepRecord(0, 1, 0, 1, 4, (draft,), {}, {1: 4}, {1: "chat"}, {}))
     families = parse(metrics.render().decode())
     return {sample.name: set(sample.labels) for family in families for sample in family.samples}
 

@@ -32,7 +32,7 @@ def parse_arm(text: str) -> Arm:
         raise ConfigError(f"arm {text!r} is not understood; write {SYNTAX}")
     if rest and not proposers:
         raise ConfigError(f"arm {text!r} names no proposer; write {SYNTAX}")
-    k = int(rest[1]) if len(rest) == 2 else Speculation().k
+    k = int(rest[1]) if len(rest) == 2 else None
     return Arm(text.strip(), Speculation(mode=mode, k=k, proposers=proposers))
 
 

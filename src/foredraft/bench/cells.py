@@ -71,4 +71,4 @@ def _expected(arm: Arm, stats: SpeculationStats) -> float | None:
     """What the formula gives for the measured alpha if every step had a full draft; 1 without any draft."""
     if not stats.num_drafts:
         return 1.0 if stats.num_tokens else None
-    return None if stats.alpha is None else theory.expected_tokens(stats.alpha, arm.speculation.k)
+    return None if stats.alpha is None else theory.expected_tokens(stats.alpha, arm.speculation.most)

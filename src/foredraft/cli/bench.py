@@ -54,10 +54,10 @@ def bench(**options: Any) -> None:
     """
     from foredraft.bench.arms import parse_arms, proposers_of
     from foredraft.bench.cells import cells
-    from foredraft.bench.record import provenance
     from foredraft.bench.runner import Runner
     from foredraft.core import SamplingParams
     from foredraft.models import catalog
+    from foredraft.provenance import provenance
 
     check_writable(options["json_path"])
     arms = parse_arms(options["arms"] or (f"{ARMS},{DRAFT_ARM}" if options["draft"] else ARMS))

@@ -33,9 +33,11 @@ _SPECULATION = [
         type=click.Choice(["off", "auto", "on"]),
         default="auto",
         show_default=True,
-        help="Whether to draft. auto means on.",
+        help="Whether to draft: auto drafts where it pays, on always, off never.",
     ),
-    click.option("--k", type=int, default=4, show_default=True, help="Most tokens to draft in one step."),
+    click.option(
+        "--k", type=int, help="Most tokens to draft in one step; default: 4 where it is on, 31 where it is auto."
+    ),
     click.option(
         "--proposer",
         metavar="A,B",

@@ -12,7 +12,7 @@ from foredraft.errors import ConfigError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from foredraft.bench.profile import Profile
+    from foredraft.governor.profile import Profile
 
 FORMATS = ("png", "svg", "pdf")
 OTHER_ALPHAS = (0.2, 0.4, 0.6, 0.8, 0.9)

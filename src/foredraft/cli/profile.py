@@ -16,7 +16,7 @@ from foredraft.errors import ConfigError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from foredraft.bench.profile import Point, Profile
+    from foredraft.governor.profile import Point, Profile
 
 
 @click.command(short_help="Measure what a pass costs.")
@@ -55,10 +55,10 @@ def profile(**options: Any) -> None:
 
 def _kept_or_measured(paths: Mapping[str, Path], threads: int | None, again: bool) -> Profile:
     from foredraft import _native, ops
-    from foredraft.bench.profile import profile as measure
-    from foredraft.bench.profile_cache import profile_path, read_profile
-    from foredraft.bench.record import provenance
+    from foredraft.governor.profile import profile as measure
+    from foredraft.governor.profile_cache import profile_path, read_profile
     from foredraft.models import gguf
+    from foredraft.provenance import provenance
 
     files = {role: gguf.read(path) for role, path in paths.items()}
     op_set = ops.create("native", threads)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from foredraft.constraints.pruning import pruned
 from foredraft.core import Context, Draft, FloatArray, Verdict
-from foredraft.engine.record import StepRecord, StepRecorder
+from foredraft.engine.record import StepRecorder
 from foredraft.engine.scheduler import Scheduler, Slice
 from foredraft.engine.sequence import Chunk, Sequence, TokenLogprobs
 from foredraft.errors import ForedraftError
@@ -23,6 +23,7 @@ from foredraft.models.decoder import Decoder
 from foredraft.proposers.base import Proposer, check_draft
 from foredraft.sampling.processors import Scores, log_probabilities, process
 from foredraft.sampling.sampler import BlockNoise
+from foredraft.steps import StepRecord
 from foredraft.verify import verify
 
 log = logging.getLogger("foredraft")
@@ -205,6 +206,7 @@ class Engine:
             emitted.append((token, origin, sequence.append(token)))
             if sequence.finish_reason:
                 break
+        self._recorder.emitted(sequence, len(emitted))
         stats = sequence.stats
         stats.num_steps += 1
         stats.num_tokens += len(emitted)

@@ -19,7 +19,8 @@ from foredraft.engine.results import Result, results
 from foredraft.engine.sequence import Chunk
 from foredraft.engine.sequence import Sequence as EngineSequence
 from foredraft.errors import ConfigError, ModelError
-from foredraft.kv.cache import PagedKV
+from foredraft.governor.pools import DEFAULT
+from foredraft.kv.cache import PAGE_SIZE, PagedKV
 from foredraft.models import catalog, gguf
 from foredraft.models.architecture import Architecture
 from foredraft.models.chat import ChatTemplate
@@ -76,7 +77,7 @@ class LLM:
         archs = [target.arch] if loaded_draft is None else [target.arch, loaded_draft[0].arch]
         pages = memory.num_pages(archs, self.context_length, max_sequences, kv_memory)
         caches = [_cache(arch, pages, prefix_cache) for arch in archs]
-        self.capacity = pages * memory.PAGE_SIZE
+        self.capacity = pages * PAGE_SIZE
         draft_model = None
         if loaded_draft is not None:
             draft_model = DraftModel(loaded_draft[0], caches[1], draftable_tokens(self.tokenizer, loaded_draft[1]))
@@ -104,6 +105,7 @@ class LLM:
         response_format: Formats = None,
         prediction: str | Sequence[Prompt] = "",
         scope: str = "",
+        route: str = DEFAULT,
     ) -> list[Result]:
         """Continue each prompt: text (special tokens in it count as such) or token ids. All run together.
 
@@ -112,12 +114,13 @@ class LLM:
         prediction: what the output is expected to be, for each prompt (a single text holds for all); it is drafted from
             before the model's proposers are asked. Empty for no idea.
         scope: prompts and outputs are found in the KV cache by requests of the same scope only.
+        route: of which kind of traffic these are; what is learned of drafts is learned for each route.
 
         Raises:
             RequestError, ConfigError: a prompt is empty or too long, or a parameter is not allowed; nothing has run.
             ForedraftError: the model produced logits that are not numbers.
         """
-        sequences = self.sequences(requests(prompts, params, speculation, response_format, prediction, scope))
+        sequences = self.sequences(requests(prompts, params, speculation, response_format, prediction, scope, route))
         return results(sequences, self._run(sequences))
 
     def stream(
@@ -129,9 +132,10 @@ class LLM:
         response_format: Formats = None,
         prediction: str | Sequence[Prompt] = "",
         scope: str = "",
+        route: str = DEFAULT,
     ) -> Generator[Chunk, None, None]:
         """Like `generate`, token by token as they are decided. Closing the iterator ends what still runs."""
-        asked = requests(prompts, params, speculation, response_format, prediction, scope)
+        asked = requests(prompts, params, speculation, response_format, prediction, scope, route)
         return self._run(self.sequences(asked))
 
     def chat(
@@ -144,6 +148,7 @@ class LLM:
         response_format: ResponseFormat | None = None,
         prediction: str = "",
         scope: str = "",
+        route: str = DEFAULT,
     ) -> Result:
         """Answer a conversation, a list of {"role", "content"}, by the model's own chat template.
 
@@ -159,6 +164,7 @@ class LLM:
             response_format=response_format,
             prediction=prediction,
             scope=scope,
+            route=route,
         )
         return result
 
@@ -237,4 +243,4 @@ def _context_length(arch: Architecture, asked: int | None) -> int:
 
 
 def _cache(arch: Architecture, pages: int, prefix_cache: bool) -> PagedKV:
-    return PagedKV(arch.num_layers, arch.num_kv_heads, arch.head_dim, pages, memory.PAGE_SIZE, prefix_cache)
+    return PagedKV(arch.num_layers, arch.num_kv_heads, arch.head_dim, pages, share_prefixes=prefix_cache)

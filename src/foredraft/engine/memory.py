@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from foredraft.errors import ConfigError
-from foredraft.kv.cache import PagedKV
+from foredraft.kv.cache import PAGE_SIZE, PagedKV
 from foredraft.models.architecture import Architecture
 
 DEFAULT_SHARE = 0.25  # of the memory that is free once the weights are in
-PAGE_SIZE = 32
 
 
 def available_bytes(root: Path = Path("/")) -> int:
@@ -34,7 +33,7 @@ def available_bytes(root: Path = Path("/")) -> int:
 
 
 def page_bytes(arch: Architecture) -> int:
-    return PagedKV.page_bytes(arch.num_layers, arch.num_kv_heads, arch.head_dim, PAGE_SIZE)
+    return PagedKV.page_bytes(arch.num_layers, arch.num_kv_heads, arch.head_dim)
 
 
 def num_pages(archs: Sequence[Architecture], context_length: int, max_sequences: int, kv_memory: int | None) -> int:

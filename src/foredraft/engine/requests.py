@@ -14,6 +14,7 @@ from foredraft.core import Context, SamplingParams, Speculation
 from foredraft.engine.sequence import Sequence as EngineSequence
 from foredraft.engine.stops import StopMatcher
 from foredraft.errors import CapacityError, ConfigError, RequestError
+from foredraft.governor.pools import DEFAULT
 from foredraft.models.detokenizer import Detokenizer
 from foredraft.models.tokenizer import Tokenizer
 from foredraft.proposers import ALWAYS, GRAMMAR, PREDICTION
@@ -30,7 +31,8 @@ class Request:
 
     prompt: text (special tokens in it count as such) or token ids. response_format: what the answer has to match
     (constraints/formats.py lists the types). prediction: what the output is expected to be, drafted from; empty for no
-    idea. scope: prompts and outputs are found in the KV cache by requests of the same scope only.
+    idea. scope: prompts and outputs are found in the KV cache by requests of the same scope only. route: of which
+    kind of traffic this is; what is learned of drafts is learned for each route.
     """
 
     prompt: Prompt
@@ -39,6 +41,7 @@ class Request:
     response_format: ResponseFormat | None = None
     prediction: Prompt = ""
     scope: str = ""
+    route: str = DEFAULT
 
 
 def requests(
@@ -48,8 +51,9 @@ def requests(
     response_format: Formats = None,
     prediction: str | Sequence[Prompt] = "",
     scope: str = "",
+    route: str = DEFAULT,
 ) -> list[Request]:
-    """A request for each prompt. Of all but speculation and scope there may be one for all, or one for each.
+    """A request for each prompt. Of all but speculation, scope and route there may be one for all, or one for each.
 
     Raises:
         ConfigError: there are more of them than prompts, or fewer.
@@ -68,7 +72,7 @@ def requests(
         if len(values) != count:
             raise ConfigError(f"{count} prompts but {len(values)} {name}; give one, or one for each prompt")
     return [
-        Request(one, its, speculation, format, expected, scope)
+        Request(one, its, speculation, format, expected, scope, route)
         for one, its, format, expected in zip(each, each_params, formats, predictions, strict=True)
     ]
 
@@ -199,6 +203,7 @@ class SequenceMaker:
                     detokenizer=Detokenizer(self._tokenizer),
                     stops=StopMatcher(params.stop),
                     token_limit=min(len(tokens) + params.max_tokens, self._context_length),
+                    route=request.route,
                     leader=choices[0] if choices else None,
                 )
             )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from foredraft.core import Context, Speculation, SpeculationStats
 from foredraft.engine.stops import StopMatcher
 from foredraft.errors import ForedraftError
+from foredraft.governor.pools import DEFAULT
 from foredraft.kv.cache import SequenceKV
 from foredraft.models.detokenizer import Detokenizer
 
@@ -65,6 +66,7 @@ class Sequence:
     detokenizer: Detokenizer
     stops: StopMatcher
     token_limit: int
+    route: str = DEFAULT
     leader: Sequence | None = None
     kv: SequenceKV | None = None
     num_cached_tokens: int | None = None
@@ -85,7 +87,7 @@ class Sequence:
         """How many drafted tokens could still be emitted: the step adds one token of the target's own."""
         if self.speculation.mode == "off" or not self.proposers:
             return 0
-        return max(0, min(self.speculation.k, self.token_limit - len(self.context.tokens) - 1))
+        return max(0, min(self.speculation.most, self.token_limit - len(self.context.tokens) - 1))
 
     def append(self, token: int) -> str:
         """Take one token as final, decide whether it ends the sequence, and return the text now safe to show."""

@@ -23,6 +23,8 @@ import numpy as np
 
 from foredraft.ops.base import LayerKV
 
+PAGE_SIZE = 32  # slots; part of the numbers, since attention sums page by page
+
 # The name of a page, or before the first page the scope.
 Name = int | str
 
@@ -55,7 +57,7 @@ class PagedKV:
         num_kv_heads: int,
         head_dim: int,
         num_pages: int,
-        page_size: int = 32,
+        page_size: int = PAGE_SIZE,
         share_prefixes: bool = True,
     ) -> None:
         self.page_size = page_size
@@ -76,7 +78,7 @@ class PagedKV:
         self._next_name = 0
 
     @staticmethod
-    def page_bytes(num_layers: int, num_kv_heads: int, head_dim: int, page_size: int = 32) -> int:
+    def page_bytes(num_layers: int, num_kv_heads: int, head_dim: int, page_size: int = PAGE_SIZE) -> int:
         """Bytes of one page over all layers: keys and values, two bytes each."""
         return num_layers * 2 * num_kv_heads * head_dim * page_size * 2
 

@@ -44,6 +44,7 @@ class Proposer(ABC):
     """
 
     name: str
+    is_free: bool = False  # a draft costs next to nothing, so it may be made first and judged then
 
     @abstractmethod
     def propose(self, contexts: Sequence[Context], budgets: Sequence[int]) -> list[Draft | None]:

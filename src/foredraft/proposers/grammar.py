@@ -16,6 +16,7 @@ class Grammar(Proposer):
     """Has nothing to offer to sequences without a constraint."""
 
     name = "grammar"
+    is_free = True
 
     def propose(self, contexts: Sequence[Context], budgets: Sequence[int]) -> list[Draft | None]:
         return [self._draft(context, budget) for context, budget in zip(contexts, budgets, strict=True)]

@@ -23,6 +23,8 @@ _SHIFTS = sorted(range(-8, 9), key=abs)
 # Tokens accepted from a copy before it is gone on with where nothing matches: else free text, where matches are
 # chance, would see twice the drafts for nothing.
 _TRUSTED = 4
+_PROVED = (4, 16, 64)  # tokens accepted from a copy, from where on it is surer
+_LONGEST_GRADE = 5
 _MAX_MISSES = 2  # drafts refused at their first token before a copy that matches nothing is given up
 
 
@@ -50,6 +52,7 @@ class Lookup(Proposer):
     """
 
     name = "lookup"
+    is_free = True
 
     def __init__(self, min_ngram: int = 3, max_ngram: int = 5) -> None:
         if not 1 <= min_ngram <= max_ngram:
@@ -72,10 +75,11 @@ class Lookup(Proposer):
     def _draft(self, context: Context, budget: int) -> Draft | None:
         sequence = self._sequences.setdefault(context.id, _Sequence({n: {} for n in self._lengths}))
         _index(sequence, context.tokens)
-        source = _source(sequence, context.tokens)
+        source, matched = _source(sequence, context.tokens)
         if source < 0:
             return None
-        return Draft.chain(self.name, _continuation(context.tokens, source, budget))
+        tokens = _continuation(context.tokens, source, budget)
+        return Draft.chain(self.name, tokens, grades=[_grade(sequence, matched)] * len(tokens))
 
 
 def _index(sequence: _Sequence, tokens: list[int]) -> None:
@@ -89,20 +93,26 @@ def _index(sequence: _Sequence, tokens: list[int]) -> None:
     sequence.num_tokens = len(tokens)
 
 
-def _source(sequence: _Sequence, tokens: list[int]) -> int:
-    """The position to copy from, -1 for none; remembers it as the copy's place."""
+def _grade(sequence: _Sequence, matched: int) -> int:
+    """0 for a copy that matches nothing; by the length of the match for a new one; the highest for proved copies."""
+    proved = sum(sequence.num_copied >= count for count in _PROVED)
+    return matched and (_LONGEST_GRADE + proved if proved else min(matched, _LONGEST_GRADE))
+
+
+def _source(sequence: _Sequence, tokens: list[int]) -> tuple[int, int]:
+    """The position to copy from (-1 for none) and how many tokens before it match; remembers it as the copy's place."""
     for n, ends in sequence.ends.items():
         found = ends.get(tuple(tokens[-n:]), -1)
         if found >= 0:
             if not _matches(tokens, sequence.copy, n):
                 sequence.copy, sequence.num_copied, sequence.misses = found, 0, 0
-            return sequence.copy
+            return sequence.copy, n
     if sequence.misses >= _MAX_MISSES or sequence.num_copied < _TRUSTED:
         sequence.copy = -1
     if sequence.copy >= 0:
         places = (sequence.copy + shift for shift in _SHIFTS)
         sequence.copy = next((place for place in places if _matches(tokens, place, 1)), sequence.copy)
-    return sequence.copy
+    return sequence.copy, 0
 
 
 def _matches(tokens: list[int], place: int, n: int) -> bool:

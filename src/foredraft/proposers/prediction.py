@@ -92,6 +92,7 @@ class Prediction(Proposer):
     """Drafts from `Context.prediction`; nothing where there is none, or where the output has left it."""
 
     name = PREDICTION
+    is_free = True
 
     def __init__(self) -> None:
         self._alignments: dict[int, _Alignment] = {}

@@ -48,7 +48,7 @@ def create_app(engine: EngineThread, config: ServerConfig) -> FastAPI:
     service = Service(engine, config, Admission(engine.llm.max_sequences + config.max_queue), metrics)
     for module in (chat, completions, info):
         app.include_router(module.router(service))
-    engine.on_step = lambda record: metrics.step(record, lambda _: ROUTE)
+    engine.on_step = metrics.step
     app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes, max_s=config.deadline_s)
     if config.api_keys:
         app.add_middleware(ApiKeys, keys=config.api_keys)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import prometheus_client as prometheus
 from prometheus_client.metrics_core import Metric as Family
 
-from foredraft.engine.record import StepRecord
 from foredraft.server import metrics
 from foredraft.server.metrics import METRICS, Metric
+from foredraft.steps import StepRecord
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _KINDS: Mapping[str, Any] = {
@@ -65,17 +65,17 @@ class Metrics:
             for _ in range(num_tokens):
                 latency.observe(seconds / num_tokens)
 
-    def step(self, record: StepRecord, route_of: Callable[[int], str]) -> None:
-        """The engine made a step. route_of: the route of a sequence by its context id."""
+    def step(self, record: StepRecord) -> None:
+        """The engine made a step."""
         counts: Counter[tuple[Any, ...]] = Counter()  # added up first: most sequences of a step share their labels
         counts[metrics.STEPS,] = 1
         counts[metrics.STEP_ROWS, "prompt"] = record.num_prompt_rows
         counts[metrics.STEP_ROWS, "decode"] = record.num_decode_rows
         counts[metrics.STEP_ROWS, "draft"] = record.num_draft_rows
         for context_id, reason in record.undrafted.items():
-            counts[metrics.STEPS_WITHOUT_DRAFT, *self._routes[route_of(context_id)], reason] += 1
+            counts[metrics.STEPS_WITHOUT_DRAFT, *self._routes[record.routes[context_id]], reason] += 1
         for draft in record.drafts:
-            labels = self._drafting[route_of(draft.context_id), draft.proposer]
+            labels = self._drafting[record.routes[draft.context_id], draft.proposer]
             counts[metrics.DRAFTS, *labels] += 1
             counts[metrics.DRAFT_TOKENS, *labels] += draft.num_tokens
             counts[metrics.ACCEPTED_TOKENS, *labels] += draft.num_accepted

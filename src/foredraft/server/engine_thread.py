@@ -19,11 +19,11 @@ from functools import partial
 from queue import SimpleQueue
 
 from foredraft.engine.llm import LLM
-from foredraft.engine.record import StepRecord
 from foredraft.engine.sequence import Chunk, Sequence
 from foredraft.server.admission import Ticket
 from foredraft.server.errors import ApiError
 from foredraft.server.watching import Watch
+from foredraft.steps import StepRecord
 
 log = logging.getLogger("foredraft")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from foredraft.engine.record import NO_DRAFT_REASONS, PHASES
+from foredraft.steps import NO_DRAFT_REASONS, PHASES
 
 OUTCOMES = {
     "stop": "the answer came to its end",

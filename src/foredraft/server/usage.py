@@ -50,7 +50,7 @@ def speculation_report(sequences: list[Sequence]) -> SpeculationReport:
 
 
 def _off_reason(sequence: Sequence) -> OffReason:
-    if sequence.speculation.mode == "off" or sequence.speculation.k == 0:
+    if sequence.speculation.most == 0:
         return "requested"
     return "no_draft" if sequence.proposers else "no_proposer"
 

@@ -2,7 +2,7 @@ import hashlib
 import json
 
 import foredraft
-from foredraft.bench.record import HASHED_BYTES, provenance
+from foredraft.provenance import HASHED_BYTES, provenance
 
 
 def test_provenance(tmp_path):

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from foredraft.bench import profile as profiling
-from foredraft.bench.profile import Point, Profile, measure, pass_bytes, profile
 from foredraft.errors import ModelError
+from foredraft.governor import profile as profiling
+from foredraft.governor.profile import Point, Profile, measure, pass_bytes, profile
 from foredraft.models import gguf
 from foredraft.ops.native import NativeOps
 from tiny import write_tiny

@@ -1,6 +1,6 @@
 import pytest
 
-from foredraft.bench import bandwidth
+from foredraft.governor import bandwidth
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

@@ -61,7 +61,7 @@ def machine() -> dict[str, Any]:
 
 def _git_commit() -> str | None:
     """The commit of the checkout that this code runs from, marked when changed; None for an installed package."""
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None
     try:

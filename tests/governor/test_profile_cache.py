@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from foredraft.bench import profile_cache
-from foredraft.bench.profile import Point, Profile
-from foredraft.bench.profile_cache import profile_path, read_profile
+from foredraft.governor import profile_cache
+from foredraft.governor.profile import Point, Profile
+from foredraft.governor.profile_cache import profile_path, read_profile
 
 
 @pytest.fixture

@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from foredraft.bench.bandwidth import read_bandwidth
-from foredraft.engine.memory import PAGE_SIZE
 from foredraft.errors import ModelError
+from foredraft.governor.bandwidth import read_bandwidth
 from foredraft.kv.batch import BatchBuilder
-from foredraft.kv.cache import PagedKV
+from foredraft.kv.cache import PAGE_SIZE, PagedKV
 from foredraft.models.decoder import Decoder
 from foredraft.models.gguf import GGUFFile
 from foredraft.ops.base import Ops
@@ -156,7 +155,7 @@ class _Passes:
         arch = decoder.arch
         self._decoder = decoder
         pages = -(-most_tokens // PAGE_SIZE)
-        self._kv = PagedKV(arch.num_layers, arch.num_kv_heads, arch.head_dim, pages, PAGE_SIZE, share_prefixes=False)
+        self._kv = PagedKV(arch.num_layers, arch.num_kv_heads, arch.head_dim, pages, share_prefixes=False)
         self._tokens = np.random.default_rng(0).integers(decoder.vocab_size, size=most_tokens).tolist()
         self._sequence = self._kv.open([])
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from foredraft import __version__
-from foredraft.bench.profile import Profile
-from foredraft.bench.record import identity, machine
+from foredraft.governor.profile import Profile
+from foredraft.provenance import identity, machine
 
 
 def profile_path(models: Mapping[str, Path], threads: int, isa: str) -> Path:

@@ -1,0 +1,109 @@
+"""The nouns of a decision about drafts: what is known before a step, and what is done in it. No I/O, no clock.
+
+A step's *snapshot* has a *seat* for every sequence that decides a token and leaves its drafts to the governor. A seat
+has *candidates*: ways to draft for it. The *plan* names at most one of them for each seat, and how far it may go.
+Snapshots and plans are plain values, so that a decision can be saved and taken again by another policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+@dataclass(frozen=True)
+class PassCost:
+    """Seconds of a model's pass: t(rows) + token_s * context, linear between the knots and on beyond the last.
+
+    rows, seconds: the knots, rising, the first at 1 row; measured after next to no context. token_s: seconds for each
+    row and token of the context that it reads.
+    """
+
+    rows: tuple[int, ...]
+    seconds: tuple[float, ...]
+    token_s: float
+
+    def __call__(self, rows: ArrayLike, context: ArrayLike = 0.0) -> NDArray[np.float64]:
+        """Of passes over so many rows (0 rows cost nothing); context: the sum over rows of the tokens before them."""
+        rows = np.asarray(rows, np.float64)
+        last, before = (self.rows[-1], self.rows[-2]) if len(self.rows) > 1 else (1, 0)
+        end = self.seconds[-1]
+        slope = (end - (self.seconds[-2] if len(self.seconds) > 1 else 0.0)) / (last - before)
+        inside = np.interp(rows, self.rows, self.seconds) + np.maximum(rows - last, 0) * slope
+        return np.asarray(np.where(rows > 0, inside + self.token_s * np.asarray(context), 0.0))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to draft for a sequence.
+
+    survival[d]: the chance that the tokens at depths 0 to d are all accepted; falling. is_ready: the draft is there
+    and only costs rows; else its proposer has to run, a pass for each depth. catch_up: tokens that its proposer would
+    have to read first.
+    """
+
+    proposer: str
+    survival: tuple[float, ...]
+    is_ready: bool
+    catch_up: int = 0
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A sequence that decides a token in this step. credit_s: how far it is ahead of where it would be without drafts.
+
+    horizon: tokens that it may still write, which is what reading up for a proposer is spread over.
+    """
+
+    context_id: int
+    route: str
+    context_len: int
+    credit_s: float
+    horizon: int
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All that a policy may look at.
+
+    num_rows, context: of the pass as it is without these seats' drafts, other sequences' rows included (context: the
+    sum over its rows). has_prompt_rows: some of them read prompts. draft_costs: passes of each proposer that has to
+    run. rate: tokens per second of the last steps, of all sequences. is_drafting: whether the last plan had drafts.
+    """
+
+    step: int
+    seats: tuple[Seat, ...]
+    num_rows: int
+    context: int
+    has_prompt_rows: bool
+    pass_cost: PassCost
+    draft_costs: Mapping[str, PassCost]
+    rate: float
+    is_drafting: bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Who drafts for a seat, and at most how many tokens (1 or more)."""
+
+    proposer: str
+    num_tokens: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """choices: by context id; a seat without one gets no draft. expected_tokens: of all seats, those included that the
+    target adds. step_s: what passes and drafts should take; plain_s: what the pass would take without drafts."""
+
+    choices: Mapping[int, Choice]
+    expected_tokens: float
+    step_s: float
+    plain_s: float
+
+    @property
+    def num_draft_tokens(self) -> int:
+        return sum(choice.num_tokens for choice in self.choices.values())
