@@ -21,9 +21,7 @@ class Governor:
         ConfigError: a route leads to a pool that is not there.
     """
 
-    def __init__(
-        self, pools: Mapping[str, PoolConfig] | None = None, routes: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, pools: Mapping[str, PoolConfig] | None = None, routes: Mapping[str, str] | None = None) -> None:
         self.pools = {DEFAULT: PoolConfig(), **(pools or {})}
         self.routes = {DEFAULT: DEFAULT, **(routes or {})}
         self.quarantined: set[tuple[str, str]] = set()
@@ -36,5 +34,7 @@ class Governor:
         return self.routes.get(route, DEFAULT)
 
     def mode(self, route: str, asked: Speculation) -> str:
-        """How a sequence is drafted for now: off where its pool is off, else as it asks itself."""
-        return "off" if self.pools[self.pool_of(route)].mode == "off" else asked.mode
+        """How a sequence is drafted for now: off where its pool is off, as its pool is where it leaves that open (auto),
+        else as it asks itself."""
+        mode = self.pools[self.pool_of(route)].mode
+        return mode if mode == "off" or asked.mode == "auto" else asked.mode
