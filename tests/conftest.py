@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from foredraft.governor import profile_cache
 from foredraft.models.pull import pull
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _profiles_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What tests measure of their small models is not kept beside the user's."""
+    profile_cache.FOLDER = tmp_path_factory.mktemp("profiles")
 
 
 @pytest.fixture(scope="session")

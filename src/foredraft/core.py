@@ -121,9 +121,12 @@ class Speculation:
     @property
     def most(self) -> int:
         """Most tokens to draft in one step."""
-        if self.k is not None:
-            return self.k
-        return {"off": 0, "on": 4, "auto": 31}[self.mode]
+        return self.most_in(self.mode)
+
+    def most_in(self, mode: str) -> int:
+        """The same in another mode: that of the pool, say."""
+        default = {"off": 0, "on": 4, "auto": 31}[mode]
+        return default if self.k is None or mode == "off" else self.k
 
 
 class Constraint(Protocol):
@@ -204,6 +207,13 @@ class Draft:
         cls, proposer: str, tokens: Sequence[int], probs: FloatArray | None = None, grades: Sequence[int] = ()
     ) -> Draft:
         return cls(proposer, tuple(tokens), tuple(range(-1, len(tokens) - 1)), probs, tuple(grades))
+
+    def cut(self, count: int) -> Draft:
+        """Its first `count` tokens, which make a draft of their own."""
+        if count >= len(self.tokens):
+            return self
+        probs = None if self.probs is None else self.probs[:count]
+        return Draft(self.proposer, self.tokens[:count], self.parents[:count], probs, self.grades[:count])
 
     @property
     def is_chain(self) -> bool:

@@ -17,6 +17,7 @@ PHASES = {
 # Why a sequence decided a token without a draft.
 NO_DRAFT_REASONS = {
     "off": "speculation is off for the request or its pool",
+    "crowded": "more answers of the pool are running than it may draft for",
     "not_worth_it": "the governor found that no draft would pay",
     "no_proposer": "the request and the model have no proposer",
     "no_budget": "no drafted token could be kept: k is 0, the answer ends with this token, or no page is free",

@@ -93,7 +93,7 @@ def test_answers_are_valid_under_every_rule(llm, rule):
 
 def test_a_draft_model_without_the_tokens_that_may_follow_goes_on(model, caplog):
     llm = LLM(model, model, kv_memory=32 * MIB)
-    drafter = llm.engine._proposers["draft_model"]
+    drafter = llm.engine._drafting._proposers["draft_model"]
     drafter._model.allowed[[llm.tokenizer.encode(digit, add_bos=False)[0] for digit in "0123456789"]] = False
     params = SamplingParams(temperature=1.0, max_tokens=12, seed=1)
     for rule in ("exact", "rejection", "block"):

@@ -59,21 +59,8 @@ def test_the_context_ends_a_sequence_like_max_tokens():
 
 def test_budget_is_what_may_still_be_emitted_beside_the_targets_own_token():
     sequence = new_sequence([1], SamplingParams(max_tokens=4), Speculation("on", 8, ("right",)))
-    budgets = [sequence.draft_budget()]
+    budgets = [sequence.room]
     for _ in range(3):
         sequence.append(A)
-        budgets.append(sequence.draft_budget())
+        budgets.append(sequence.room)
     assert budgets == [3, 2, 1, 0]
-
-
-@pytest.mark.parametrize(
-    ("speculation", "budget"),
-    [
-        (Speculation("off", 4, ("right",)), 0),
-        (Speculation("auto", 4, ("right",)), 4),
-        (Speculation("on", 0, ("right",)), 0),
-        (Speculation("on", 4, ()), 0),
-    ],
-)
-def test_budget_follows_the_request(speculation, budget):
-    assert new_sequence([1], SamplingParams(), speculation).draft_budget() == budget

@@ -31,16 +31,14 @@ class ClockedModel:
         self.output = SimpleNamespace(num_bytes=1000)
         self.cost_s = cost_s
         self.now_s = 0.0
-        self.passes = []  # (rows, context) of those whose logits are wanted
-        self.chunks = []  # the same of the others
+        self.passes = []  # (rows, context)
 
     def forward(self, batch, kv):
         run = (len(batch.tokens), int(batch.prefixes[0]))
         assert list(batch.positions) == list(range(run[1], sum(run)))
-        assert len(batch.wanted) in (0, run[0])
-        passes = self.passes if len(batch.wanted) else self.chunks
-        self.now_s += self.cost_s(*run, passes.count(run))
-        passes.append(run)
+        assert len(batch.wanted) == run[0]
+        self.now_s += self.cost_s(*run, self.passes.count(run))
+        self.passes.append(run)
         return np.zeros((len(batch.wanted), self.vocab_size), np.float32)
 
     def measured(self, rows, contexts, rounds, **more):
@@ -63,13 +61,12 @@ def test_row_counts_take_turns():
     assert [rows for rows, _ in model.passes] == [1, 2, 5, 1, 2, 5, 5, 2, 1, 1, 2, 5]
 
 
-def test_contexts_are_read_once_and_in_chunks():
+def test_contexts_are_there_without_being_read():
     model = ClockedModel(lambda rows, context, before: 1.0)
     heard = []
     model.measured([1, 3], [64, 700], rounds=2, report=heard.append)
-    assert model.chunks == [(64, 0), (512, 64), (124, 576)]
     assert {context for _, context in model.passes} == {64, 700}
-    assert heard[:3] == ["reading 64 tokens", "context 64, round 1 of 2", "context 64, round 2 of 2"]
+    assert heard[:2] == ["context 64, round 1 of 2", "context 64, round 2 of 2"]
 
 
 def test_pass_bytes():
@@ -103,17 +100,21 @@ def tiny_profile(monkeypatch, tmp_path, context_length):
 
 
 @pytest.mark.parametrize(
-    ("context_length", "rows", "contexts", "draft_contexts"),
+    ("context_length", "rows", "contexts", "of_draft", "draft_contexts"),
     [
-        (2, {1}, {1}, {1}),
-        (20, {1, 2, 3, 4, 5, 6, 8, 12, 16}, {4}, {19}),
-        (512, {*profiling.ROWS}, {64, 480}, {64, 511}),
+        (2, {1}, {1}, {1}, {1}),
+        (20, {1, 2, 3, 4, 5, 6, 8, 12, 16}, {4}, {1, 2, 4, 8, 16}, {4}),
+        (512, {*profiling.ROWS}, {64, 480}, {*profiling.DRAFT_ROWS}, {64, 480}),
     ],
 )
-def test_a_short_context_bounds_the_grid(monkeypatch, tmp_path, context_length, rows, contexts, draft_contexts):
+def test_a_short_context_bounds_the_grid(
+    monkeypatch, tmp_path, context_length, rows, contexts, draft_rows, draft_contexts
+):
     made = tiny_profile(monkeypatch, tmp_path, context_length)
     assert {(point.rows, point.context) for point in made.points} == {(n, c) for n in rows for c in contexts}
-    assert [(point.rows, point.context) for point in made.draft] == [(1, c) for c in sorted(draft_contexts)]
+    assert [(point.rows, point.context) for point in made.draft] == [
+        (n, c) for c in sorted(draft_contexts) for n in sorted(of_draft)
+    ]
     assert all(point.ms > 0 and point.num_bytes > 0 for point in made.points + made.draft)
     assert made.bandwidth_gb_s == 2
 

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ def model(tmp_path):
 
 def test_same_model_and_machine(monkeypatch, tmp_path, model):
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(profile_cache, "FOLDER", Path("~/.cache/foredraft/profiles"))
     path = profile_path({"model": model}, 2, "avx2")
     assert path.parent == tmp_path / ".cache" / "foredraft" / "profiles"
     copy = tmp_path / "elsewhere" / model.name

@@ -17,13 +17,15 @@ def pruned(draft: Draft, constraint: Constraint) -> Draft:
         return draft
     if draft.is_chain:
         num_allowed = constraint.num_allowed(draft.tokens)
-        return draft if num_allowed == len(draft.tokens) else Draft.chain(draft.proposer, draft.tokens[:num_allowed])
+        return draft.cut(num_allowed)
     kept: dict[int, int] = {-1: -1}  # node: its place among those that are kept
     for node, parent in enumerate(draft.parents):
         if parent in kept and _is_allowed([draft.tokens[i] for i in draft.path(node)], constraint):
             kept[node] = len(kept) - 1
     nodes = list(kept)[1:]
-    return Draft(draft.proposer, tuple(draft.tokens[i] for i in nodes), tuple(kept[draft.parents[i]] for i in nodes))
+    tokens, parents = [draft.tokens[i] for i in nodes], [kept[draft.parents[i]] for i in nodes]
+    grades = [draft.grades[i] for i in nodes] if draft.grades else ()
+    return Draft(draft.proposer, tuple(tokens), tuple(parents), grades=tuple(grades))
 
 
 def _is_allowed(path: Sequence[int], constraint: Constraint) -> bool:

@@ -7,26 +7,25 @@ by token inside the accepted block, before anything is emitted, cached or counte
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from foredraft.constraints.pruning import pruned
-from foredraft.core import Context, Draft, FloatArray, Verdict
+from foredraft.core import Draft, FloatArray, Verdict
+from foredraft.engine.drafting import Drafting
 from foredraft.engine.record import StepRecorder
 from foredraft.engine.scheduler import Scheduler, Slice
 from foredraft.engine.sequence import Chunk, Sequence, TokenLogprobs
 from foredraft.errors import ForedraftError
+from foredraft.governor.governor import Governor
 from foredraft.kv.batch import BatchBuilder
 from foredraft.kv.cache import PagedKV
 from foredraft.models.decoder import Decoder
-from foredraft.proposers.base import Proposer, check_draft
+from foredraft.proposers.base import Proposer
 from foredraft.sampling.processors import Scores, log_probabilities, process
 from foredraft.sampling.sampler import BlockNoise
 from foredraft.steps import StepRecord
 from foredraft.verify import verify
 
-log = logging.getLogger("foredraft")
 NO_DRAFT = Draft.chain("", ())
 
 
@@ -43,10 +42,12 @@ class Engine:
         proposers: Mapping[str, Proposer],
         max_sequences: int,
         max_rows: int = 512,
+        governor: Governor | None = None,
     ) -> None:
-        self._target, self._kv, self._proposers = target, kv, proposers
-        self._broken: set[tuple[int, str]] = set()  # (context, proposer): a proposer that raised drafts no more for it
-        self.scheduler = Scheduler(kv, max_sequences, max_rows)
+        self._target, self._kv = target, kv
+        self.governor = governor or Governor()
+        self._drafting = Drafting(proposers, self.governor, target.vocab_size)
+        self.scheduler = Scheduler(kv, max_sequences, max_rows, self._drafting.budget)
         self.num_steps = 0
         self.last_record: StepRecord | None = None  # of the last step; None if there was nothing to do
         self._recorder = StepRecorder()  # of the step that runs
@@ -70,14 +71,15 @@ class Engine:
         A sequence whose next token cannot be chosen (a logit is not a number) ends with its `error`; others go on.
         """
         recorder = self._recorder = StepRecorder()
+        self._drafting.begin(self.scheduler.running)
         slices, preempted = self.scheduler.schedule()
         for sequence in preempted:
-            self._release(sequence)
+            self._drafting.release(sequence)
         if not slices:
             self.last_record = None
             return []
         recorder.scheduled(slices)
-        drafts = self._propose([s for s in slices if s.draft_budget])
+        drafts = self._drafting.draft(slices)
         recorder.proposed(drafts.values())
         logits = self._forward(slices, drafts)
         recorder.lap("forward")
@@ -93,39 +95,9 @@ class Engine:
                 self._commit(part.sequence, part.num_tokens)
         recorder.lap("decide")
         self.last_record = recorder.finish(self.num_steps)
+        self._drafting.end(self.last_record)
         self.num_steps += 1
         return chunks
-
-    def _propose(self, slices: list[Slice]) -> dict[int, Draft]:
-        """Ask each sequence's proposers in its order until one has a draft; those who ask the same one ask together."""
-        drafts: dict[int, Draft] = {}
-        for rank in range(max((len(s.sequence.proposers) for s in slices), default=0)):
-            asking: dict[str, list[Slice]] = {}
-            for part in slices:
-                sequence = part.sequence
-                if sequence.context.id not in drafts and rank < len(sequence.proposers):
-                    asking.setdefault(sequence.proposers[rank], []).append(part)
-            for name, parts in asking.items():
-                drafts |= self._ask(name, [p for p in parts if (p.sequence.context.id, name) not in self._broken])
-        return drafts
-
-    def _ask(self, name: str, slices: list[Slice]) -> dict[int, Draft]:
-        contexts = [part.sequence.context for part in slices]
-        try:
-            budgets = [part.draft_budget for part in slices]
-            offers = self._proposers[name].propose(contexts, budgets) if slices else []
-            drafts: dict[int, Draft] = {}
-            for context, budget, offer in zip(contexts, budgets, offers, strict=True):
-                if offer and offer.tokens:
-                    check_draft(offer, name, context, budget, self._target.vocab_size)
-                    draft = pruned(offer, context.constraint) if context.constraint else offer
-                    if draft.tokens:
-                        drafts[context.id] = draft
-            return drafts
-        except Exception:
-            log.exception("proposer %s failed and drafts no more for %d sequences", name, len(slices))
-            self._broken |= {(context.id, name) for context in contexts}
-            return {}
 
     def _forward(self, slices: list[Slice], drafts: Mapping[int, Draft]) -> FloatArray:
         builder = BatchBuilder()
@@ -170,10 +142,10 @@ class Engine:
         self._kv.trim(sequence.kv, 0)  # pages that only held refused drafts
         if draft.tokens:
             self._recorder.lap("decide")
-            self._observe(draft, context, verdict)
+            self._drafting.observe(draft, context, verdict)
             self._recorder.lap("observe")
         else:
-            self._recorder.no_draft(part, self._broken)
+            self._recorder.no_draft(context.id, self._drafting.reason(part))
         if sequence.finish_reason:
             self._finish(sequence)
         return chunks
@@ -244,26 +216,9 @@ class Engine:
         rows = [*range(num_tokens), *(num_tokens + row for row in draft_rows)]
         self._kv.commit(sequence.kv, sequence.context.tokens[start : start + len(rows)], rows)
 
-    def _observe(self, draft: Draft, context: Context, verdict: Verdict) -> None:
-        try:
-            self._proposers[draft.proposer].observe(context, draft, verdict)
-        except Exception:
-            log.exception("proposer %s failed and drafts no more for a sequence", draft.proposer)
-            self._broken.add((context.id, draft.proposer))
-
     def _finish(self, sequence: Sequence) -> None:
         self.scheduler.finish(sequence)
-        self._release(sequence)
-
-    def _release(self, sequence: Sequence) -> None:
-        if sequence.speculation.mode == "off":
-            return
-        for name in sequence.proposers:
-            try:
-                self._proposers[name].release(sequence.context.id)
-            except Exception:
-                log.exception("proposer %s failed to release a sequence", name)
-            self._broken.discard((sequence.context.id, name))
+        self._drafting.release(sequence)
 
 
 def _logprobs(draft: Draft, verdict: Verdict, logits: FloatArray, count: int | None) -> list[TokenLogprobs | None]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Self
 
+from foredraft import _native
 from foredraft import ops as op_sets
 from foredraft import proposers as proposer_registry
 from foredraft.constraints.formats import ResponseFormat
@@ -19,7 +20,10 @@ from foredraft.engine.results import Result, results
 from foredraft.engine.sequence import Chunk
 from foredraft.engine.sequence import Sequence as EngineSequence
 from foredraft.errors import ConfigError, ModelError
-from foredraft.governor.pools import DEFAULT
+from foredraft.governor.cost_curve import Curves
+from foredraft.governor.governor import Governor
+from foredraft.governor.measure import curves
+from foredraft.governor.pools import DEFAULT, PoolConfig
 from foredraft.kv.cache import PAGE_SIZE, PagedKV
 from foredraft.models import catalog, gguf
 from foredraft.models.architecture import Architecture
@@ -46,6 +50,8 @@ class LLM:
     threads: None means the cores really available. ops: "native" or "reference".
     proposers: names to load, in the order in which they are asked; None means lookup, then draft_model where a draft is
         given. Requests with a response format or a prediction ask grammar or prediction before, which are always there.
+    pools: how the requests of each pool are drafted for; routes: the pool of each route. What is not there is in the
+        pool "default".
 
     Raises:
         ModelError, TokenizerError: a file cannot be used, or the draft's tokens differ from the target's.
@@ -64,10 +70,13 @@ class LLM:
         ops: str = "native",
         prefix_cache: bool = True,
         proposers: Sequence[str] | None = None,
+        pools: Mapping[str, PoolConfig] | None = None,
+        routes: Mapping[str, str] | None = None,
     ) -> None:
         if not 1 <= max_sequences <= 1024:
             raise ConfigError(f"max_sequences is {max_sequences}; allowed is 1 to 1024")
         op_set = op_sets.create(ops, threads)
+        self._isa = _native.isa() if ops == "native" else ops
         target, self.tokenizer, self.chat_template = _load(model, op_set)
         loaded_draft = None if draft is None else _load(draft, op_set)
         self.model_name = Path(model).name
@@ -81,6 +90,9 @@ class LLM:
         draft_model = None
         if loaded_draft is not None:
             draft_model = DraftModel(loaded_draft[0], caches[1], draftable_tokens(self.tokenizer, loaded_draft[1]))
+        self._measured = {"model": (model, target)}  # what the governor has to know the cost of, by role
+        if draft is not None and loaded_draft is not None:
+            self._measured["draft"] = (draft, loaded_draft[0])
         resources = Resources(target, self.tokenizer.eos_ids, draft_model)
         names = (
             ("lookup", *(("draft_model",) if draft else ())) if proposers is None else tuple(dict.fromkeys(proposers))
@@ -92,6 +104,7 @@ class LLM:
             {name: proposer_registry.create(name, resources) for name in (*ALWAYS, *names)},
             max_sequences,
             MAX_ROWS,
+            Governor(pools, routes, self._measure),
         )
         self._maker = SequenceMaker(self.tokenizer, self.context_length, self.capacity, names)
         self._inboxes: dict[int, deque[Chunk]] = {}  # context: where the run that it belongs to finds its chunks
@@ -179,6 +192,16 @@ class LLM:
     @property
     def has_chat_template(self) -> bool:
         return self.chat_template is not None
+
+    @property
+    def governor(self) -> Governor:
+        """Decides how far to draft where that is left open (mode auto). Belongs to the thread that runs the engine."""
+        return self.engine.governor
+
+    def _measure(self) -> Curves:
+        files = {role: catalog.resolve(name) for role, (name, _) in self._measured.items()}
+        decoders = {role: decoder for role, (_, decoder) in self._measured.items()}
+        return curves(decoders, files, _native.num_threads(), self._isa)
 
     def __enter__(self) -> Self:
         return self

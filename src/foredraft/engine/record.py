@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from foredraft.core import Draft
 from foredraft.engine.scheduler import Slice
@@ -46,19 +46,8 @@ class StepRecorder:
     def draft(self, context_id: int, draft: Draft, num_accepted: int, is_rejected: bool) -> None:
         self._drafts.append(DraftOutcome(context_id, draft.proposer, len(draft.tokens), num_accepted, is_rejected))
 
-    def no_draft(self, part: Slice, broken: Collection[tuple[int, str]]) -> None:
-        """Note why a slice that decides a token has no draft; `broken` holds (context id, proposer) that failed."""
-        sequence, context_id = part.sequence, part.sequence.context.id
-        if sequence.speculation.mode == "off":
-            reason = "off"
-        elif not sequence.proposers:
-            reason = "no_proposer"
-        elif not part.draft_budget:
-            reason = "no_budget"
-        elif all((context_id, name) in broken for name in sequence.proposers):
-            reason = "failed"
-        else:
-            reason = "no_match"
+    def no_draft(self, context_id: int, reason: str) -> None:
+        """A sequence decided a token without a draft, for one of steps.NO_DRAFT_REASONS."""
         self._undrafted[context_id] = reason
 
     def finish(self, step: int) -> StepRecord:

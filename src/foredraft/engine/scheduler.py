@@ -9,6 +9,7 @@ text stays the same.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from foredraft.engine.sequence import Sequence
@@ -35,13 +36,21 @@ class Scheduler:
     """Owns the waiting and the running sequences.
 
     max_rows bounds the rows of a step that are not drafts (a running sequence that decodes is never left out).
+    draft_budget says how many tokens to make room for beside a sequence that decides a token.
     """
 
-    def __init__(self, kv: PagedKV, max_sequences: int, max_rows: int) -> None:
+    def __init__(
+        self,
+        kv: PagedKV,
+        max_sequences: int,
+        max_rows: int,
+        draft_budget: Callable[[Sequence], int],
+    ) -> None:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # in order of admission
         self.num_preemptions = 0
         self._kv, self._max_sequences, self._max_rows = kv, max_sequences, max_rows
+        self._draft_budget = draft_budget
 
     @property
     def kv_use(self) -> float:
@@ -87,7 +96,7 @@ class Scheduler:
     def _with_draft(self, part: Slice) -> Slice:
         """Give a slice room for a draft. Comes last: drafts get the pages that no sequence needs in this step."""
         assert part.sequence.kv is not None
-        budget = part.sequence.draft_budget() if part.is_complete else 0
+        budget = self._draft_budget(part.sequence) if part.is_complete else 0
         if budget and self._kv.reserve(part.sequence.kv, part.num_tokens + budget):
             return replace(part, draft_budget=budget)
         return part

@@ -83,11 +83,10 @@ class Sequence:
     def is_prefilled(self) -> bool:
         return len(self.context.tokens) > self.context.prompt_len or self.finish_reason is not None
 
-    def draft_budget(self) -> int:
+    @property
+    def room(self) -> int:
         """How many drafted tokens could still be emitted: the step adds one token of the target's own."""
-        if self.speculation.mode == "off" or not self.proposers:
-            return 0
-        return max(0, min(self.speculation.most, self.token_limit - len(self.context.tokens) - 1))
+        return max(0, self.token_limit - len(self.context.tokens) - 1)
 
     def append(self, token: int) -> str:
         """Take one token as final, decide whether it ends the sequence, and return the text now safe to show."""

@@ -1,40 +1,339 @@
-"""The governor of an engine: what it knows of pools and routes, and what it has learned of costs and acceptance."""
+"""The governor of an engine: settings of pools, what was learned of costs and acceptance, and a plan for every step.
+
+It is asked before a step and told after it. Deciding takes time too: while no draft pays, that time may not exceed
+THINKING of the steps' own, so the governor *rests* for some steps, in which nobody is asked and nothing is drafted.
+Proposers whose drafts are free are judged even if they are not used, by comparing their drafts with what came; those
+that run a model are *probed* now and then, paid from an allowance of PROBING of the time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from foredraft.core import Speculation
+import numpy as np
+
+from foredraft.core import Context, Draft, Speculation
 from foredraft.errors import ConfigError
-from foredraft.governor.plan import Plan, Snapshot
+from foredraft.governor.acceptance import Acceptance
+from foredraft.governor.cost_curve import Curves
+from foredraft.governor.plan import Candidate, Choice, Plan, Seat, Snapshot
+from foredraft.governor.policy import START_GAIN, decide, turn_s
 from foredraft.governor.pools import DEFAULT, PoolConfig
+from foredraft.governor.report import RouteReport, Switches
+from foredraft.governor.shadows import Shadows
+from foredraft.steps import StepRecord
+
+THINKING = 0.003  # share of the time that may go into deciding not to draft
+PROBING = 0.005  # share of the time that probes may cost
+MOST_REST = 20  # steps
+PROBE_DEPTH = 2
+MOST_DEPTH = 8  # tokens that a proposer which runs a model may draft
+HORIZON = 50  # steps over which reading up for a proposer has to pay
+KEPT_STEPS = 8  # steps without a draft after which drafting counts as stopped
+MOST_CREDIT = 20  # plain steps that a sequence's head start is worth at most
+MOST_ALLOWANCE_S = 1.0
+RECENT = 0.05  # weight of a step in what is known of the rate and of the time that decisions take
+RECENT_STEPS = 32  # for which a bound on rows is kept
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A sequence that decides a token and leaves its drafts to the governor.
+
+    budget: most tokens to draft, 1 or more. runners: proposers that may draft for it and would have to run a model.
+    num_left: tokens that it may still write.
+    """
+
+    context: Context
+    route: str
+    budget: int
+    runners: tuple[str, ...]
+    num_left: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """A call of a proposer that runs a model: budgets and context lengths (by id) of those it drafted for."""
+
+    budgets: tuple[int, ...]
+    context_lens: Mapping[int, int]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Load:
+    """A pass without the drafts that are being decided about; see Snapshot."""
+
+    num_rows: int
+    sequence_context: int
+    row_context: int
+    other_tokens: float
+    has_prompt_rows: bool
 
 
 class Governor:
     """Used by the engine's thread alone, like the engine.
 
     pools: settings by name; an entry may be replaced between steps and holds from the next one on. routes: the pool of
-    each route; a route that is not there belongs to the default pool. quarantined: (route, proposer) pairs that draft
-    no more until they are taken out again. on_plan: hears of every decision, before the step runs.
+    each route; a route that is not there belongs to the default pool. measure: makes the cost curves, called before the
+    first decision. quarantined: (route, proposer) pairs that draft no more until they are taken out again. on_plan:
+    hears of every decision, before the step runs.
 
     Raises:
         ConfigError: a route leads to a pool that is not there.
     """
 
-    def __init__(self, pools: Mapping[str, PoolConfig] | None = None, routes: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        pools: Mapping[str, PoolConfig] | None = None,
+        routes: Mapping[str, str] | None = None,
+        measure: Callable[[], Curves] = Curves.unmeasured,
+    ) -> None:
         self.pools = {DEFAULT: PoolConfig(), **(pools or {})}
         self.routes = {DEFAULT: DEFAULT, **(routes or {})}
-        self.quarantined: set[tuple[str, str]] = set()
-        self.on_plan: Callable[[Snapshot, Plan], None] | None = None
         for route, pool in self.routes.items():
             if pool not in self.pools:
                 raise ConfigError(f"route {route} leads to pool {pool}; known are {', '.join(self.pools)}", route)
+        self.quarantined: set[tuple[str, str]] = set()
+        self.on_plan: Callable[[Snapshot, Plan], None] | None = None
+        self.acceptance = Acceptance()
+        self._measure = measure
+        self._curves: Curves | None = None
+        self._shadows = Shadows()
+        self._switches = Switches()
+        self._credits: dict[int, float] = {}  # seconds, by context
+        self._read: dict[int, dict[str, int]] = {}  # by context and proposer: tokens when it last ran
+        self._step = 0
+        self._rest_until = 0
+        self._last_draft = -KEPT_STEPS
+        self._most_rows: dict[int, int] = {}  # by sequences, as of lately
+        self._allowance_s = self._owed_s = self._overhead_s = self._rate = 0.0
+        # Of the step that runs:
+        self._turns: Sequence[Turn] = ()
+        self._snapshot: Snapshot | None = None
+        self._plan: Plan | None = None
+
+    @property
+    def curves(self) -> Curves:
+        """What passes cost; measured when first asked for."""
+        if self._curves is None:
+            self._curves = self._measure()
+        return self._curves
 
     def pool_of(self, route: str) -> str:
         return self.routes.get(route, DEFAULT)
 
     def mode(self, route: str, asked: Speculation) -> str:
-        """How a sequence is drafted for now: off where its pool is off, as its pool is where it leaves that open (auto),
-        else as it asks itself."""
+        """How a sequence is drafted for now: off where its pool is off, as its pool is where it leaves that open, else
+        as it asks itself."""
         mode = self.pools[self.pool_of(route)].mode
         return mode if mode == "off" or asked.mode == "auto" else asked.mode
+
+    def is_resting(self, num_running: int) -> bool:
+        """Whether this step goes without asking anybody. num_running: sequences that run."""
+        if self._step >= self._rest_until and self.most_rows(num_running) <= num_running:
+            self._rest_until = self._step + MOST_REST
+        return self._step < self._rest_until
+
+    def most_rows(self, num_sequences: int) -> int:
+        """How many rows a pass for so many sequences may have: as many as would give the most tokens per second if all
+        drafts were right. No more than `num_sequences` where even that would not pay."""
+        most = self._most_rows.get(num_sequences)
+        if most is None:
+            rows = np.arange(num_sequences, 2 * num_sequences + 64)
+            rate = rows / self.curves.target.cost(rows)
+            best = int(np.argmax(rate))
+            most = int(rows[best]) if rate[best] > (1 + START_GAIN) * rate[0] else num_sequences
+            self._most_rows[num_sequences] = most
+        return most
+
+    def judge(self, turns: Sequence[Turn]) -> None:
+        """Before anybody is asked: learn from the drafts of earlier steps that were not used."""
+        for turn in turns:
+            self._shadows.judge(turn.context, self.acceptance)
+
+    def plan(self, turns: Sequence[Turn], offers: Mapping[int, Sequence[Draft]], load: Load) -> Plan:
+        """Decide about a step. offers: by context id, drafts that are there already because they are free."""
+        snapshot = self._look(turns, offers, load)
+        plan = decide(snapshot)
+        if not plan.choices:
+            plan = self._probe(snapshot) or plan
+        for turn in turns:
+            if turn.context.id not in plan.choices:
+                for draft in offers.get(turn.context.id, ()):
+                    self._shadows.keep(turn.context, turn.route, draft)
+        self._turns, self._snapshot, self._plan = turns, snapshot, plan
+        if self.on_plan:
+            self.on_plan(snapshot, plan)
+        return plan
+
+    def spent(self, seconds: float) -> None:
+        """Deciding took so long, asking for free drafts included."""
+        self._overhead_s += RECENT * (seconds - self._overhead_s)
+        self._owed_s = 0.0 if self._plan and self._plan.choices else self._owed_s + seconds
+
+    def end(self, record: StepRecord, load: Load, drafts: Mapping[int, Draft], runs: Mapping[str, Run]) -> None:
+        """Learn from a step in which some sequences left their drafts to the governor.
+
+        load: of the pass; drafts: those that the plan led to; runs: of the proposers that ran a model.
+        """
+        seconds = record.seconds
+        num_tokens = sum(record.num_tokens.values())
+        self._learn_costs(record, load, drafts, runs)
+        for outcome in record.drafts:
+            draft = drafts.get(outcome.context_id)
+            if draft is not None:
+                self.acceptance.observe(
+                    outcome.context_id,
+                    record.routes[outcome.context_id],
+                    draft.proposer,
+                    draft.grades,
+                    outcome.num_accepted,
+                    outcome.is_rejected,
+                )
+        drafting = {record.routes[outcome.context_id] for outcome in record.drafts if outcome.context_id in drafts}
+        for route in set(record.routes.values()):
+            self._switches.step(route, self._step, route in drafting)
+        if drafting:
+            self._last_draft = self._step
+        self._settle(record)
+        self._rate += (RECENT if self._rate else 1.0) * (num_tokens / seconds - self._rate)
+        self._allowance_s = min(self._allowance_s + PROBING * seconds, MOST_ALLOWANCE_S)
+        self._step += 1
+        if self._owed_s:
+            self._rest_until = self._step + min(math.ceil(self._owed_s / (THINKING * seconds)) - 1, MOST_REST)
+            self._owed_s = 0.0
+        if self._step % RECENT_STEPS == 0:
+            self._most_rows.clear()
+        self._turns, self._snapshot, self._plan = (), None, None
+
+    def release(self, context_id: int) -> None:
+        """A sequence has ended; forget what was its own."""
+        self.acceptance.release(context_id)
+        self._shadows.release(context_id)
+        self._credits.pop(context_id, None)
+        self._read.pop(context_id, None)
+
+    def report(self) -> list[RouteReport]:
+        """What is known of every proposer on every route that has been drafted for. Any thread may ask."""
+        return [
+            RouteReport(
+                route=route,
+                pool=self.pool_of(route),
+                proposer=proposer,
+                alpha=self.acceptance.mean(route, proposer),
+                num_trials=self.acceptance.trials(route, proposer),
+                calibration_error=calibration.error,
+                num_switches=self._switches.count.get(route, 0),
+                is_quarantined=(route, proposer) in self.quarantined,
+            )
+            for (route, proposer), calibration in list(self.acceptance.calibration.items())
+        ]
+
+    def _look(self, turns: Sequence[Turn], offers: Mapping[int, Sequence[Draft]], load: Load) -> Snapshot:
+        return Snapshot(
+            step=self._step,
+            seats=tuple(self._seat(turn, offers.get(turn.context.id, ())) for turn in turns),
+            num_rows=load.num_rows,
+            sequence_context=load.sequence_context,
+            row_context=load.row_context,
+            other_tokens=load.other_tokens,
+            has_prompt_rows=load.has_prompt_rows,
+            pass_cost=self.curves.target.cost,
+            draft_costs={
+                name: self.curves.draft(name).cost for name in sorted({name for turn in turns for name in turn.runners})
+            },
+            overhead_s=self._overhead_s,
+            rate=self._rate,
+            is_drafting=self._step - self._last_draft < KEPT_STEPS,
+        )
+
+    def _seat(self, turn: Turn, offers: Sequence[Draft]) -> Seat:
+        context, route = turn.context, turn.route
+        survival = self.acceptance.survival
+        ready = [
+            Candidate(
+                draft.proposer,
+                survival(context.id, route, draft.proposer, draft.grades or [None] * len(draft.tokens)),
+                is_ready=True,
+            )
+            for draft in offers
+        ]
+        depth = min(turn.budget, MOST_DEPTH)
+        runs = [
+            Candidate(
+                name,
+                survival(context.id, route, name, [None] * depth),
+                is_ready=False,
+                catch_up=max(0, len(context.tokens) - self._num_read(context.id, name) - depth - 1),
+            )
+            for name in turn.runners
+        ]
+        return Seat(
+            context_id=context.id,
+            route=route,
+            context_len=len(context.tokens),
+            credit_s=self._credits.get(context.id, 0.0),
+            horizon=min(turn.num_left, HORIZON),
+            candidates=(*ready, *runs),
+        )
+
+    def _probe(self, snapshot: Snapshot) -> Plan | None:
+        """Let a proposer that runs a model draft a little although it does not seem to pay, if there is time for it."""
+        options = [
+            (seat, candidate)
+            for seat in snapshot.seats
+            for candidate in seat.candidates
+            if not candidate.is_ready and len(candidate.survival) >= PROBE_DEPTH
+        ]
+        if not options:
+            return None
+        seat, candidate = min(options, key=lambda option: option[1].catch_up)
+        cost, num_tokens = snapshot.draft_costs[candidate.proposer], len(snapshot.seats)
+        draft_s = PROBE_DEPTH * float(cost(1)) + candidate.catch_up * cost.row_s
+        plain_s, step_s = snapshot.pass_cost(
+            [snapshot.num_rows, snapshot.num_rows + PROBE_DEPTH], snapshot.sequence_context, snapshot.row_context
+        ).tolist()
+        if draft_s + step_s - plain_s > self._allowance_s:
+            return None
+        self._allowance_s -= draft_s + step_s - plain_s
+        choices = {seat.context_id: Choice(candidate.proposer, PROBE_DEPTH)}
+        return Plan(choices, num_tokens + sum(candidate.survival[:PROBE_DEPTH]), draft_s + step_s, plain_s)
+
+    def _num_read(self, context_id: int, proposer: str) -> int:
+        return self._read.get(context_id, {}).get(proposer, 0)
+
+    def _learn_costs(
+        self, record: StepRecord, load: Load, drafts: Mapping[int, Draft], runs: Mapping[str, Run]
+    ) -> None:
+        for name, run in runs.items():
+            cost = self.curves.draft(name).cost
+            depths = range(max(run.budgets))
+            expected = sum(float(cost(sum(budget > depth for budget in run.budgets))) for depth in depths)
+            behind = 0
+            for context_id, num_tokens in run.context_lens.items():
+                behind += max(0, num_tokens - self._num_read(context_id, name) - 1)
+                self._read.setdefault(context_id, {})[name] = num_tokens
+            self.curves.draft(name).observe_ratio(run.seconds / (expected + behind * cost.row_s))
+        if load.has_prompt_rows:
+            return  # rows whose logits nobody wants are cheaper
+        context_len = {seat.context_id: seat.context_len for seat in self._snapshot.seats} if self._snapshot else {}
+        row_context = load.row_context + sum(len(d.tokens) * context_len[id_] for id_, d in drafts.items())
+        self.curves.target.observe(
+            load.num_rows + sum(len(draft.tokens) for draft in drafts.values()),
+            load.sequence_context,
+            row_context,
+            record.phase_seconds["forward"] + record.phase_seconds["decide"],
+        )
+
+    def _settle(self, record: StepRecord) -> None:
+        """Credit sequences with the tokens that they got in a step with drafts, at the price of the time it took."""
+        if self._snapshot is None or self._plan is None or not self._plan.choices:
+            return
+        plain_s, added_s = turn_s(self._snapshot), self._plan.step_s - self._plan.plain_s
+        for turn in self._turns:
+            won = record.num_tokens.get(turn.context.id, 0) - 1
+            credit = self._credits.get(turn.context.id, 0.0) + won * plain_s - added_s
+            self._credits[turn.context.id] = min(credit, MOST_CREDIT * plain_s)

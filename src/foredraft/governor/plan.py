@@ -16,24 +16,35 @@ from numpy.typing import ArrayLike, NDArray
 
 @dataclass(frozen=True)
 class PassCost:
-    """Seconds of a model's pass: t(rows) + token_s * context, linear between the knots and on beyond the last.
+    """Seconds of a model's pass over so many rows, linear between knots and on beyond the last.
 
-    rows, seconds: the knots, rising, the first at 1 row; measured after next to no context. token_s: seconds for each
-    row and token of the context that it reads.
+    rows, seconds: the knots, rising, the first at 1 row, before any context. sequence_token_s: seconds for each token
+    of a sequence's context, whose keys and values are read; row_token_s: the same for each row of the sequence.
     """
 
     rows: tuple[int, ...]
     seconds: tuple[float, ...]
-    token_s: float
+    sequence_token_s: float = 0.0
+    row_token_s: float = 0.0
 
-    def __call__(self, rows: ArrayLike, context: ArrayLike = 0.0) -> NDArray[np.float64]:
-        """Of passes over so many rows (0 rows cost nothing); context: the sum over rows of the tokens before them."""
+    def __call__(
+        self, rows: ArrayLike, sequence_context: ArrayLike = 0, row_context: ArrayLike = 0
+    ) -> NDArray[np.float64]:
+        """Of passes over so many rows. sequence_context: the context's tokens, summed over sequences; row_context: the
+        same over rows."""
         rows = np.asarray(rows, np.float64)
-        last, before = (self.rows[-1], self.rows[-2]) if len(self.rows) > 1 else (1, 0)
-        end = self.seconds[-1]
-        slope = (end - (self.seconds[-2] if len(self.seconds) > 1 else 0.0)) / (last - before)
-        inside = np.interp(rows, self.rows, self.seconds) + np.maximum(rows - last, 0) * slope
-        return np.asarray(np.where(rows > 0, inside + self.token_s * np.asarray(context), 0.0))
+        last = self.rows[-1]
+        inside = np.interp(rows, self.rows, self.seconds)
+        beyond = np.maximum(rows - last, 0) * self.row_s
+        context = np.asarray(sequence_context) * self.sequence_token_s + np.asarray(row_context) * self.row_token_s
+        return np.asarray(inside + beyond + context)
+
+    @property
+    def row_s(self) -> float:
+        """What one more row costs beyond the last knot."""
+        if len(self.rows) == 1:
+            return self.seconds[0]
+        return (self.seconds[-1] - self.seconds[-2]) / (self.rows[-1] - self.rows[-2])
 
 
 @dataclass(frozen=True)
@@ -70,18 +81,22 @@ class Seat:
 class Snapshot:
     """All that a policy may look at.
 
-    num_rows, context: of the pass as it is without these seats' drafts, other sequences' rows included (context: the
-    sum over its rows). has_prompt_rows: some of them read prompts. draft_costs: passes of each proposer that has to
-    run. rate: tokens per second of the last steps, of all sequences. is_drafting: whether the last plan had drafts.
+    num_rows, sequence_context, row_context: of the pass as it is without these seats' drafts, other sequences' rows
+    included (see PassCost); other_tokens: what those sequences should get out of it. has_prompt_rows: some rows read
+    prompts. draft_costs: passes of each proposer that has to run. overhead_s: what deciding and asking ready proposers
+    takes in a step. rate: tokens per second of the last steps. is_drafting: whether the last plan had drafts.
     """
 
     step: int
     seats: tuple[Seat, ...]
     num_rows: int
-    context: int
+    sequence_context: int
+    row_context: int
+    other_tokens: float
     has_prompt_rows: bool
     pass_cost: PassCost
     draft_costs: Mapping[str, PassCost]
+    overhead_s: float
     rate: float
     is_drafting: bool
 

@@ -25,10 +25,9 @@ from foredraft.models.gguf import GGUFFile
 from foredraft.ops.base import Ops
 
 ROWS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
-DRAFT_ROWS = (1,)  # a draft is made one token at a time
+DRAFT_ROWS = (1, 2, 4, 8, 16, 32)  # a draft is made one token at a time, for several sequences together
 CONTEXTS = (64, 1024)
 ROUNDS = 5
-MAX_ROWS = 512  # of a pass that only reads the context
 
 Clock = Callable[[], float]
 Report = Callable[[str], None]
@@ -117,7 +116,6 @@ def measure(
     passes = _Passes(decoder, contexts[-1] + rows[-1])
     points = []
     for context in contexts:
-        report(f"reading {context} tokens")
         passes.extend(context)
         for count in rows:
             passes.run(count)  # first touches of buffers and pages, not measured
@@ -149,30 +147,29 @@ def pass_bytes(decoder: Decoder, context: int) -> int:
 
 
 class _Passes:
-    """One sequence of tokens without meaning, which a pass's time does not depend on."""
+    """One sequence of tokens, keys and values without meaning, which a pass's time does not depend on."""
 
     def __init__(self, decoder: Decoder, most_tokens: int) -> None:
         arch = decoder.arch
         self._decoder = decoder
         pages = -(-most_tokens // PAGE_SIZE)
         self._kv = PagedKV(arch.num_layers, arch.num_kv_heads, arch.head_dim, pages, share_prefixes=False)
+        for layer in self._kv.layers:  # pages that were never written would all be one page of zeros
+            layer.keys.fill(0.01)
+            layer.values.fill(0.01)
         self._tokens = np.random.default_rng(0).integers(decoder.vocab_size, size=most_tokens).tolist()
         self._sequence = self._kv.open([])
 
     def extend(self, context: int) -> None:
-        """Read and commit tokens until there are `context` of them."""
-        while (length := self._sequence.length) < context:
-            chunk = self._tokens[length : min(context, length + MAX_ROWS)]
-            self._forward(chunk, wanted=())
-            self._kv.commit(self._sequence, chunk)
+        """Take tokens as read until there are `context` of them."""
+        missing = self._tokens[self._sequence.length : context]
+        self._kv.reserve(self._sequence, len(missing))
+        self._kv.commit(self._sequence, missing)
 
     def run(self, rows: int) -> None:
         """A pass over the next `rows` tokens, all logits wanted, nothing committed."""
         length = self._sequence.length
-        self._forward(self._tokens[length : length + rows], wanted=range(rows))
-
-    def _forward(self, tokens: list[int], wanted: Sequence[int]) -> None:
-        self._kv.reserve(self._sequence, len(tokens))
+        self._kv.reserve(self._sequence, rows)
         builder = BatchBuilder()
-        builder.add(self._sequence, tokens, wanted)
+        builder.add(self._sequence, self._tokens[length : length + rows], range(rows))
         self._decoder.forward(builder.build(), self._kv)

@@ -11,6 +11,8 @@ from foredraft import __version__
 from foredraft.governor.profile import Profile
 from foredraft.provenance import identity, machine
 
+FOLDER = Path("~/.cache/foredraft/profiles")
+
 
 def profile_path(models: Mapping[str, Path], threads: int, isa: str) -> Path:
     """The file in ~/.cache/foredraft/profiles for these models (role to file), this machine and this version.
@@ -25,7 +27,7 @@ def profile_path(models: Mapping[str, Path], threads: int, isa: str) -> Path:
         "isa": isa,
     }
     key = hashlib.sha256(json.dumps(measured, sort_keys=True).encode()).hexdigest()[:24]
-    return Path("~/.cache/foredraft/profiles").expanduser() / f"{key}.json"
+    return FOLDER.expanduser() / f"{key}.json"
 
 
 def read_profile(path: Path) -> Profile | None:

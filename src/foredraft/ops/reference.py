@@ -23,6 +23,10 @@ class DenseMatrix:
     weights: FloatArray
     bias: FloatArray | None
 
+    @property
+    def num_bytes(self) -> int:
+        return self.weights.nbytes
+
 
 class ReferenceOps(Ops):
     """See `Ops`; nothing here is kept between calls."""

@@ -1,0 +1,228 @@
+"""Who drafts in a step: proposers in a fixed order where speculation is on, as the governor plans where it is auto.
+
+A proposer that fails is reported and drafts no more for the sequences it was asked about; their requests go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from foredraft.constraints.pruning import pruned
+from foredraft.core import Context, Draft, Verdict
+from foredraft.engine.scheduler import Slice
+from foredraft.engine.sequence import Sequence as EngineSequence
+from foredraft.governor.governor import Governor, Load, Run, Turn
+from foredraft.proposers.base import Proposer, check_draft
+from foredraft.steps import StepRecord
+
+log = logging.getLogger("foredraft")
+
+
+class Drafting:
+    """The drafts of one engine. Once a step come `begin`, `budget` for each sequence, `draft` and `end`."""
+
+    def __init__(
+        self,
+        proposers: Mapping[str, Proposer],
+        governor: Governor,
+        vocab_size: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._proposers, self._governor, self._vocab_size, self._clock = proposers, governor, vocab_size, clock
+        self._broken: set[tuple[int, str]] = set()  # (context, proposer): a proposer that raised drafts no more for it
+        self._asked: set[int] = set()  # contexts that a proposer may hold something of
+        self.begin(())
+
+    def begin(self, running: Sequence[EngineSequence]) -> None:
+        """A step begins, with these sequences running."""
+        self._running = running
+        self._reasons: dict[int, str] = {}  # why there is no budget, where that is known beforehand
+        self._governed: set[int] = set()  # contexts that leave their drafts to the governor
+        self._load: Load | None = None
+        self._planned: dict[int, Draft] = {}
+        self._runs: dict[str, Run] = {}
+
+    def budget(self, sequence: EngineSequence) -> int:
+        """How many tokens may be drafted for a sequence that decides a token in this step."""
+        governor, context_id = self._governor, sequence.context.id
+        mode = governor.mode(sequence.route, sequence.speculation)
+        if mode == "off":
+            self._reasons[context_id] = "off"
+            return 0
+        if not sequence.proposers:
+            self._reasons[context_id] = "no_proposer"
+            return 0
+        pool = governor.pools[governor.pool_of(sequence.route)]
+        most = min(sequence.speculation.most_in(mode), sequence.room)
+        if pool.k_max is not None:
+            most = min(most, pool.k_max)
+        if mode == "auto":
+            self._governed.add(context_id)
+            num_running = len(self._running)
+            is_resting = governor.is_resting(num_running)
+            most = min(most, 0 if is_resting else governor.most_rows(num_running) - num_running)
+            if most <= 0 < sequence.room:
+                self._reasons[context_id] = "not_worth_it"
+        if pool.max_concurrency is not None and self._num_running(sequence.route) > pool.max_concurrency:
+            self._reasons[context_id] = "crowded"
+            return 0
+        return max(most, 0)
+
+    def draft(self, slices: Sequence[Slice]) -> dict[int, Draft]:
+        """Drafts by context id, for those that get one."""
+        drafting = [part for part in slices if part.draft_budget]
+        governed = [part for part in drafting if part.sequence.context.id in self._governed]
+        drafts = self._in_order([part for part in drafting if part not in governed] if governed else drafting)
+        if self._governed:
+            self._load = _load(slices, drafts, len(governed))
+        if governed:
+            drafts |= self._by_plan(governed)
+        return drafts
+
+    def end(self, record: StepRecord) -> None:
+        """The step is over; the governor learns from it."""
+        if self._load is not None:
+            self._governor.end(record, self._load, self._planned, self._runs)
+
+    def reason(self, part: Slice) -> str:
+        """Why a slice that decided a token had no draft: one of steps.NO_DRAFT_REASONS."""
+        sequence, context_id = part.sequence, part.sequence.context.id
+        if context_id in self._reasons:
+            return self._reasons[context_id]
+        if not part.draft_budget:
+            return "no_budget"
+        if all((context_id, name) in self._broken for name in sequence.proposers):
+            return "failed"
+        return "no_match"
+
+    def observe(self, draft: Draft, context: Context, verdict: Verdict) -> None:
+        """Tell a draft's proposer what became of it."""
+        try:
+            self._proposers[draft.proposer].observe(context, draft, verdict)
+        except Exception:
+            log.exception("proposer %s failed and drafts no more for a sequence", draft.proposer)
+            self._broken.add((context.id, draft.proposer))
+
+    def release(self, sequence: EngineSequence) -> None:
+        """A sequence has ended or was preempted."""
+        context_id = sequence.context.id
+        if context_id not in self._asked:
+            return
+        self._asked.discard(context_id)
+        self._governor.release(context_id)
+        for name in sequence.proposers:
+            try:
+                self._proposers[name].release(context_id)
+            except Exception:
+                log.exception("proposer %s failed to release a sequence", name)
+            self._broken.discard((context_id, name))
+
+    def _num_running(self, route: str) -> int:
+        pool = self._governor.pool_of(route)
+        return sum(self._governor.pool_of(sequence.route) == pool for sequence in self._running)
+
+    def _in_order(self, slices: Sequence[Slice]) -> dict[int, Draft]:
+        """Ask each sequence's proposers in its order until one has a draft; those who ask the same one ask together."""
+        drafts: dict[int, Draft] = {}
+        for rank in range(max((len(s.sequence.proposers) for s in slices), default=0)):
+            asking: dict[str, list[Slice]] = {}
+            for part in slices:
+                names = part.sequence.proposers
+                if part.sequence.context.id not in drafts and rank < len(names):
+                    asking.setdefault(names[rank], []).append(part)
+            for name, parts in asking.items():
+                able = [part for part in parts if self._may(part.sequence, name)]
+                drafts |= self._ask(name, [p.sequence.context for p in able], [p.draft_budget for p in able])
+        return drafts
+
+    def _by_plan(self, slices: Sequence[Slice]) -> dict[int, Draft]:
+        """Make the drafts that are free, let the governor choose, then make those of the others that it chose."""
+        start = self._clock()
+        assert self._load is not None
+        turns = [self._turn(part) for part in slices]
+        self._governor.judge(turns)
+        offers: dict[int, list[Draft]] = {}
+        for name, proposer in self._proposers.items():
+            if proposer.is_free:
+                able = [s for s in slices if name in s.sequence.proposers and self._may(s.sequence, name)]
+                made = self._ask(name, [s.sequence.context for s in able], [s.draft_budget for s in able])
+                for context_id, draft in made.items():
+                    offers.setdefault(context_id, []).append(draft)
+        plan = self._governor.plan(turns, offers, self._load)
+        self._governor.spent(self._clock() - start)
+        running: dict[str, list[tuple[Context, int]]] = {}
+        for turn in turns:
+            choice = plan.choices.get(turn.context.id)
+            if choice is None:
+                has_candidate = turn.context.id in offers or turn.runners
+                self._reasons[turn.context.id] = "not_worth_it" if has_candidate else "no_match"
+            elif ready := [d for d in offers.get(turn.context.id, ()) if d.proposer == choice.proposer]:
+                self._planned[turn.context.id] = ready[0].cut(choice.num_tokens)
+            else:
+                running.setdefault(choice.proposer, []).append((turn.context, choice.num_tokens))
+        for name, asking in running.items():
+            self._planned |= self._run(name, asking)
+        return self._planned
+
+    def _turn(self, part: Slice) -> Turn:
+        sequence = part.sequence
+        runners = tuple(
+            name for name in sequence.proposers if not self._proposers[name].is_free and self._may(sequence, name)
+        )
+        return Turn(sequence.context, sequence.route, part.draft_budget, runners, sequence.room + 1)
+
+    def _run(self, name: str, asking: Sequence[tuple[Context, int]]) -> dict[int, Draft]:
+        """Drafts of a proposer that runs a model, timed."""
+        contexts, budgets = [context for context, _ in asking], [budget for _, budget in asking]
+        start = self._clock()
+        drafts = self._ask(name, contexts, budgets)
+        lens = {context.id: len(context.tokens) for context in contexts}
+        self._runs[name] = Run(tuple(budgets), lens, self._clock() - start)
+        return drafts
+
+    def _may(self, sequence: EngineSequence, name: str) -> bool:
+        governor = self._governor
+        allowed = governor.pools[governor.pool_of(sequence.route)].proposers
+        return (
+            (not allowed or name in allowed)
+            and (sequence.context.id, name) not in self._broken
+            and (sequence.route, name) not in governor.quarantined
+        )
+
+    def _ask(self, name: str, contexts: Sequence[Context], budgets: Sequence[int]) -> dict[int, Draft]:
+        """A proposer's drafts, checked, without what a constraint forbids anyway."""
+        if not contexts:
+            return {}
+        self._asked.update(context.id for context in contexts)
+        try:
+            drafts: dict[int, Draft] = {}
+            offers = self._proposers[name].propose(contexts, budgets)
+            for context, budget, offer in zip(contexts, budgets, offers, strict=True):
+                if offer and offer.tokens:
+                    check_draft(offer, name, context, budget, self._vocab_size)
+                    draft = pruned(offer, context.constraint) if context.constraint else offer
+                    if draft.tokens:
+                        drafts[context.id] = draft
+            return drafts
+        except Exception:
+            log.exception("proposer %s failed and drafts no more for %d sequences", name, len(contexts))
+            self._broken |= {(context.id, name) for context in contexts}
+            return {}
+
+
+def _load(slices: Sequence[Slice], drafts: Mapping[int, Draft], num_governed: int) -> Load:
+    """The pass without the drafts that the governor decides about."""
+    num_rows = sequence_context = row_context = num_deciding = 0
+    has_prompt_rows = False
+    for part in slices:
+        kv, draft = part.sequence.kv, drafts.get(part.sequence.context.id)
+        assert kv is not None
+        rows = part.num_tokens + (len(draft.tokens) if draft else 0)
+        num_rows += rows
+        sequence_context += kv.length
+        row_context += rows * kv.length
+        num_deciding += part.is_complete
+        has_prompt_rows |= part.num_tokens > 1
+    return Load(num_rows, sequence_context, row_context, float(num_deciding - num_governed), has_prompt_rows)

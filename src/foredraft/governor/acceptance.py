@@ -1,0 +1,148 @@
+"""How likely drafted tokens are to be accepted: learned per route, proposer, grade and depth, and forgotten again.
+
+A trial is a drafted token of which all before it were accepted; alpha is the share of trials that are accepted. Trials
+are counted at several levels, from all traffic of a proposer down to one sequence. An estimate starts at the most
+general level and is corrected by each more special one as far as that has trials: with n trials, of which a were
+accepted, an estimate m becomes (a + STRENGTH m) / (n + STRENGTH). That is the mean of a Beta posterior whose prior is
+the level above.
+
+Counts are capped: beyond its cap a level forgets as much as it learns, so that a route whose traffic changes is known
+anew after some dozens of trials.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+PRIOR = 0.6
+STRENGTH = 5.0  # trials that the more general level is worth
+ROUTE_CAP, SEQUENCE_CAP = 60.0, 12.0
+CURIOUS = 16  # trials of a route until which a proposer gets the benefit of the doubt
+LEAST_SURVIVAL = 0.01  # deeper than this nobody drafts
+NUM_BINS = 10
+
+
+@dataclass
+class Tally:
+    """Trials at one level, the older ones worth less."""
+
+    accepted: float = 0.0
+    trials: float = 0.0
+
+    def add(self, accepted: int, refused: int, cap: float) -> None:
+        trials = accepted + refused
+        keep = min(1.0, max(cap - trials, 0.0) / self.trials) if self.trials else 1.0
+        share = min(1.0, cap / trials)
+        self.accepted = self.accepted * keep + accepted * share
+        self.trials = self.trials * keep + trials * share
+
+    def correct(self, mean: float) -> float:
+        """The estimate of the level above, corrected by what was seen here."""
+        return (self.accepted + STRENGTH * mean) / (self.trials + STRENGTH)
+
+
+@dataclass
+class Calibration:
+    """Chances that were given against what came of them, in NUM_BINS bins of the chance."""
+
+    trials: list[int] = field(default_factory=lambda: [0] * NUM_BINS)
+    expected: list[float] = field(default_factory=lambda: [0.0] * NUM_BINS)
+    accepted: list[int] = field(default_factory=lambda: [0] * NUM_BINS)
+
+    def add(self, chance: float, is_accepted: bool) -> None:
+        found = min(int(chance * NUM_BINS), NUM_BINS - 1)
+        self.trials[found] += 1
+        self.expected[found] += chance
+        self.accepted[found] += is_accepted
+
+    @property
+    def error(self) -> float | None:
+        """Mean distance between chance and frequency over the bins, weighted by trials; None before any trial."""
+        total = sum(self.trials)
+        gaps = (abs(e - a) for e, a in zip(self.expected, self.accepted, strict=True))
+        return sum(gaps) / total if total else None
+
+
+class Acceptance:
+    """What is known of all routes and proposers. Grades as in core.Draft; None where a draft has none."""
+
+    def __init__(self) -> None:
+        self._levels: dict[Hashable, Tally] = {}
+        self._sequences: dict[int, dict[Hashable, Tally]] = {}
+        self.calibration: dict[tuple[str, str], Calibration] = {}
+
+    def survival(self, context_id: int, route: str, proposer: str, grades: Sequence[int | None]) -> tuple[float, ...]:
+        """For each depth, the chance that it and all before it are accepted; ends where next to none would be.
+
+        grades: of the draft's tokens, or as many None as there may be tokens where there is no draft yet.
+        """
+        known: dict[tuple[int | None, int], float] = {}
+        survival: list[float] = []
+        so_far = 1.0
+        for depth, grade in enumerate(grades):
+            key = (grade, depth.bit_length())
+            if key not in known:
+                known[key] = self.alpha(context_id, route, proposer, grade, depth)
+            so_far *= known[key]
+            if so_far < LEAST_SURVIVAL:
+                break
+            survival.append(so_far)
+        return tuple(survival)
+
+    def alpha(self, context_id: int, route: str, proposer: str, grade: int | None, depth: int) -> float:
+        """The chance of one token, given that all before it are accepted."""
+        mean = PRIOR
+        for key in _keys(route, proposer, grade, depth):
+            tally = self._levels.get(key)
+            if tally is not None:
+                mean = tally.correct(mean)
+        own = self._sequences.get(context_id, {}).get((proposer, grade))
+        if own is not None:
+            mean = own.correct(mean)
+        num_trials = self.trials(route, proposer)
+        if num_trials < CURIOUS:
+            mean = min(1.0, mean + math.sqrt(mean * (1 - mean) / (num_trials + STRENGTH)))
+        return mean
+
+    def trials(self, route: str, proposer: str) -> float:
+        tally = self._levels.get((route, proposer, None))
+        return tally.trials if tally else 0.0
+
+    def mean(self, route: str, proposer: str) -> float | None:
+        """Alpha over all depths and grades, as lately seen; None before any trial."""
+        tally = self._levels.get((route, proposer, None))
+        return tally.accepted / tally.trials if tally and tally.trials else None
+
+    def observe(
+        self, context_id: int, route: str, proposer: str, grades: Sequence[int], num_accepted: int, is_rejected: bool
+    ) -> None:
+        """Learn what became of a draft: its first tokens were accepted, and the next one was refused or not reached."""
+        calibration = self.calibration.setdefault((route, proposer), Calibration())
+        for depth in range(num_accepted + is_rejected):
+            is_accepted = depth < num_accepted
+            grade = grades[depth] if grades else None
+            calibration.add(self.alpha(context_id, route, proposer, grade, depth), is_accepted)
+        for depth in range(num_accepted + is_rejected):
+            self._count(context_id, route, proposer, grades[depth] if grades else None, depth, depth < num_accepted)
+
+    def _count(
+        self, context_id: int, route: str, proposer: str, grade: int | None, depth: int, is_accepted: bool
+    ) -> None:
+        own = self._sequences.setdefault(context_id, {})
+        for each in {grade, None}:
+            for key in _keys(route, proposer, each, depth):
+                tally = self._levels.setdefault(key, Tally())
+                tally.add(is_accepted, not is_accepted, ROUTE_CAP)
+            own.setdefault((proposer, each), Tally()).add(is_accepted, not is_accepted, SEQUENCE_CAP)
+
+    def release(self, context_id: int) -> None:
+        self._sequences.pop(context_id, None)
+
+
+def _keys(route: str, proposer: str, grade: int | None, depth: int) -> Iterator[Hashable]:
+    """From all traffic of a proposer's grade to one depth (0, 1, 2 to 3, 4 to 7, ...) of it on a route."""
+    yield (proposer, grade)
+    yield (route, proposer, grade)
+    yield (route, proposer, grade, depth.bit_length())

@@ -1,0 +1,62 @@
+"""The cost curves that a governor starts with: from the kept profile of a model, or measured in a second or two."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from foredraft.governor.cost_curve import CostCurve, Curves
+from foredraft.governor.profile import Point, measure
+from foredraft.governor.profile_cache import profile_path, read_profile
+from foredraft.models.decoder import Decoder
+
+log = logging.getLogger("foredraft")
+
+ROWS = (1, 2, 4, 8, 16, 32)
+CONTEXTS = (64, 1024)
+ROUNDS = 3
+MODEL, DRAFT = "model", "draft"  # roles in a profile
+DRAFT_MODEL = "draft_model"  # the proposer that runs the latter
+
+
+def curves(decoders: Mapping[str, Decoder], files: Mapping[str, Path], threads: int, isa: str) -> Curves:
+    """The cost curves of the models in the roles "model" and (if given) "draft".
+
+    A profile that `foredraft profile` has kept comes first, then what was measured here before. What is measured now is
+    kept for the next time.
+    """
+    path = profile_path(files, threads, isa)
+    full = read_profile(path)
+    quick = path.with_suffix(".quick.json")
+    points = {MODEL: full.points, DRAFT: full.draft} if full else _read(quick, decoders) or _measured(decoders, quick)
+    drafts = {DRAFT_MODEL: CostCurve(points[DRAFT])} if points.get(DRAFT) else {}
+    return Curves(CostCurve(points[MODEL]), drafts)
+
+
+def _measured(decoders: Mapping[str, Decoder], path: Path) -> dict[str, tuple[Point, ...]]:
+    points = {}
+    for role, decoder in decoders.items():
+        limit = decoder.arch.context_length
+        rows = [count for count in ROWS if count < limit]
+        contexts = sorted({min(context, limit - rows[-1]) for context in CONTEXTS})
+        points[role] = tuple(measure(decoder, rows, contexts, ROUNDS))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_text(json.dumps({role: [vars(point) for point in own] for role, own in points.items()}))
+        part.replace(path)
+    except OSError as error:
+        log.info("the costs of passes are not kept for the next time: %s", error)
+    return points
+
+
+def _read(path: Path, decoders: Mapping[str, Decoder]) -> dict[str, tuple[Point, ...]] | None:
+    """What was kept, if it is there and complete."""
+    try:
+        values = json.loads(path.read_bytes())
+        return {role: tuple(Point(**point) for point in values[role]) for role in decoders}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
