@@ -108,7 +108,7 @@ def tiny_profile(monkeypatch, tmp_path, context_length):
     ],
 )
 def test_a_short_context_bounds_the_grid(
-    monkeypatch, tmp_path, context_length, rows, contexts, draft_rows, draft_contexts
+    monkeypatch, tmp_path, context_length, rows, contexts, of_draft, draft_contexts
 ):
     made = tiny_profile(monkeypatch, tmp_path, context_length)
     assert {(point.rows, point.context) for point in made.points} == {(n, c) for n in rows for c in contexts}
