@@ -74,11 +74,12 @@ class Drafting:
         """Drafts by context id, for those that get one."""
         drafting = [part for part in slices if part.draft_budget]
         governed = [part for part in drafting if part.sequence.context.id in self._governed]
-        drafts = self._in_order([part for part in drafting if part not in governed] if governed else drafting)
+        drafts = self._in_order([part for part in drafting if part.sequence.context.id not in self._governed])
         if self._governed:
-            self._load = _load(slices, drafts, len(governed))
+            self._load = _load(slices, drafts)
         if governed:
-            drafts |= self._by_plan(governed)
+            deciding = [part for part in slices if part.is_complete and part.sequence.context.id not in drafts]
+            drafts |= self._by_plan(governed, deciding)
         return drafts
 
     def end(self, record: StepRecord) -> None:
@@ -137,11 +138,14 @@ class Drafting:
                 drafts |= self._ask(name, [p.sequence.context for p in able], [p.draft_budget for p in able])
         return drafts
 
-    def _by_plan(self, slices: Sequence[Slice]) -> dict[int, Draft]:
-        """Make the drafts that are free, let the governor choose, then make those of the others that it chose."""
+    def _by_plan(self, slices: Sequence[Slice], deciding: Sequence[Slice]) -> dict[int, Draft]:
+        """Make the drafts that are free, let the governor choose, then make those of the others that it chose.
+
+        slices: that leave their drafts to the governor; deciding: all that have no draft and decide a token.
+        """
         start = self._clock()
         assert self._load is not None
-        turns = [self._turn(part) for part in slices]
+        turns = [self._turn(part) for part in deciding]
         self._governor.judge(turns)
         offers: dict[int, list[Draft]] = {}
         for name, proposer in self._proposers.items():
@@ -155,6 +159,8 @@ class Drafting:
         running: dict[str, list[tuple[Context, int]]] = {}
         for turn in turns:
             choice = plan.choices.get(turn.context.id)
+            if turn.context.id not in self._governed:
+                continue
             if choice is None:
                 has_candidate = turn.context.id in offers or turn.runners
                 self._reasons[turn.context.id] = "not_worth_it" if has_candidate else "no_match"
@@ -168,10 +174,10 @@ class Drafting:
 
     def _turn(self, part: Slice) -> Turn:
         sequence = part.sequence
-        runners = tuple(
-            name for name in sequence.proposers if not self._proposers[name].is_free and self._may(sequence, name)
-        )
-        return Turn(sequence.context, sequence.route, part.draft_budget, runners, sequence.room + 1)
+        budget = part.draft_budget if sequence.context.id in self._governed else 0
+        names = sequence.proposers if budget else ()
+        runners = tuple(name for name in names if not self._proposers[name].is_free and self._may(sequence, name))
+        return Turn(sequence.context, sequence.route, budget, runners, sequence.room + 1)
 
     def _run(self, name: str, asking: Sequence[tuple[Context, int]]) -> dict[int, Draft]:
         """Drafts of a proposer that runs a model, timed."""
@@ -212,9 +218,9 @@ class Drafting:
             return {}
 
 
-def _load(slices: Sequence[Slice], drafts: Mapping[int, Draft], num_governed: int) -> Load:
+def _load(slices: Sequence[Slice], drafts: Mapping[int, Draft]) -> Load:
     """The pass without the drafts that the governor decides about."""
-    num_rows = sequence_context = row_context = num_deciding = 0
+    num_rows = sequence_context = row_context = 0
     has_prompt_rows = False
     for part in slices:
         kv, draft = part.sequence.kv, drafts.get(part.sequence.context.id)
@@ -223,6 +229,5 @@ def _load(slices: Sequence[Slice], drafts: Mapping[int, Draft], num_governed: in
         num_rows += rows
         sequence_context += kv.length
         row_context += rows * kv.length
-        num_deciding += part.is_complete
         has_prompt_rows |= part.num_tokens > 1
-    return Load(num_rows, sequence_context, row_context, float(num_deciding - num_governed), has_prompt_rows)
+    return Load(num_rows, sequence_context, row_context, float(len(drafts)), has_prompt_rows)

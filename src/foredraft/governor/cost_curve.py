@@ -2,13 +2,15 @@
 
 A pass over n rows takes f(n) plus the reading of keys and values: once for every sequence, and a little again for
 every row. f is kept at knots. A step that took longer than expected moves a level that all knots share (the machine
-got slower) and, twice as far, the knots beside its own number of rows (this number costs more than was thought).
+got slower) and, four times as far, the knots beside its own number of rows (this number costs more than was thought).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import exp, log
 
 import numpy as np
@@ -17,59 +19,55 @@ from foredraft.governor.plan import PassCost
 from foredraft.governor.profile import Point
 
 # Weights of one step's surprise. A surprise counts up to a half: a step that another program interrupted says little.
-LEVEL_WEIGHT, KNOT_WEIGHT, MOST_SURPRISE = 0.04, 0.08, 0.4
+LEVEL_WEIGHT, KNOT_WEIGHT, MOST_SURPRISE = 0.03, 0.12, 0.4
 MORE_KNOTS = (48, 64, 96, 128, 192, 256, 512)  # beyond the profile, where only steps tell
 
 
 class CostCurve:
-    """The pass cost of one model. `cost` is what is known now."""
+    """The pass cost of one model."""
 
     def __init__(self, points: Iterable[Point]) -> None:
         """points: of a profile, at least one; with two contexts they also tell what reading keys and values costs."""
         times: dict[int, dict[int, float]] = {}
         for point in points:
             times.setdefault(point.rows, {})[point.context] = point.ms / 1e3
-        sequence_token_s, row_token_s = _context_cost(times)
-        knots = []
+        self._token_s = sequence_token_s, row_token_s = _context_cost(times)
+        knots: dict[int, float] = {}
         for rows, by_context in sorted(times.items()):
             context, seconds = min(by_context.items())
-            knots.append((rows, max(seconds - context * (sequence_token_s + rows * row_token_s), seconds / 2)))
-        measured = PassCost(tuple(rows for rows, _ in knots), tuple(s for _, s in knots), sequence_token_s, row_token_s)
-        more = [knot for knot in MORE_KNOTS if knot > measured.rows[-1]]
-        self._rows = np.array([*measured.rows, *more])
-        self._seconds = measured(self._rows)
-        self._surprise = np.zeros(len(self._rows))  # logarithms, by knot
+            knots[rows] = max(seconds - context * (sequence_token_s + rows * row_token_s), seconds / 2)
+        profiled = PassCost(tuple(knots), tuple(knots.values()))
+        self._rows = (*knots, *(rows for rows in MORE_KNOTS if rows > profiled.rows[-1]))
+        self._seconds = [profiled(rows) for rows in self._rows]
+        self._surprise = [0.0] * len(self._rows)  # logarithms, by knot
         self._level = 0.0
-        self._token_s = sequence_token_s, row_token_s
-        self._update()
+        self._cost: PassCost | None = None
+
+    @property
+    def cost(self) -> PassCost:
+        """What is known now."""
+        if self._cost is None:
+            seconds = (s * exp(self._level + extra) for s, extra in zip(self._seconds, self._surprise, strict=True))
+            # More rows never cost less; what says so is noise.
+            rising = tuple(accumulate(seconds, max))
+            self._cost = PassCost(self._rows, rising, *(s * exp(self._level) for s in self._token_s))
+        return self._cost
 
     def observe(self, rows: int, sequence_context: int, row_context: int, seconds: float) -> None:
         """Learn from a pass of which every row had its logits taken."""
-        surprise = _bounded(seconds / float(self.cost(rows, sequence_context, row_context)))
-        above = int(np.searchsorted(self._rows, rows))
-        at = min(above, len(self._rows) - 1)
-        below = max(at - 1, 0) if self._rows[at] != rows else at
-        share = 1.0 if at == below else float((rows - self._rows[below]) / (self._rows[at] - self._rows[below]))
+        surprise = _bounded(seconds / self.cost(rows, sequence_context, row_context))
+        above = min(bisect_left(self._rows, rows), len(self._rows) - 1)
+        below = above - 1 if above and rows < self._rows[above] else above
+        share = (rows - self._rows[below]) / (self._rows[above] - self._rows[below]) if above > below else 0.0
         self._level += LEVEL_WEIGHT * surprise
-        self._surprise[at] += KNOT_WEIGHT * surprise * min(share, 1.0)
-        self._surprise[below] += KNOT_WEIGHT * surprise * max(1.0 - share, 0.0)
-        self._update()
+        self._surprise[above] += KNOT_WEIGHT * surprise * share
+        self._surprise[below] += KNOT_WEIGHT * surprise * (1 - share)
+        self._cost = None
 
     def observe_ratio(self, ratio: float) -> None:
         """Learn that several passes together took `ratio` times as long as expected."""
         self._level += (LEVEL_WEIGHT + KNOT_WEIGHT) * _bounded(ratio)
-        self._update()
-
-    def _update(self) -> None:
-        scale = exp(self._level)
-        # More rows never cost less; what says so is noise.
-        seconds = np.maximum.accumulate(self._seconds * np.exp(self._surprise)) * scale
-        self.cost = PassCost(
-            tuple(self._rows.tolist()),
-            tuple(seconds.tolist()),
-            self._token_s[0] * scale,
-            self._token_s[1] * scale,
-        )
+        self._cost = None
 
 
 def _bounded(ratio: float) -> float:
@@ -105,6 +103,7 @@ class Curves:
     def draft(self, proposer: str) -> CostCurve:
         """Of a proposer that nobody measured, a guess: a fifth of the target's pass."""
         if proposer not in self.drafts:
-            one, many = (self.target.cost.seconds[at] * 1e3 / 5 for at in (0, -1))
-            self.drafts[proposer] = CostCurve([Point(1, 0, one, 0), Point(self.target.cost.rows[-1], 0, many, 0)])
+            cost = self.target.cost
+            guess = zip(cost.rows, cost.seconds, strict=True)
+            self.drafts[proposer] = CostCurve(Point(rows, 0, seconds * 1e3 / 5, 0) for rows, seconds in guess)
         return self.drafts[proposer]

@@ -9,17 +9,16 @@ that run a model are *probed* now and then, paid from an allowance of PROBING of
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from foredraft.core import Context, Draft, Speculation
 from foredraft.errors import ConfigError
 from foredraft.governor.acceptance import Acceptance
 from foredraft.governor.cost_curve import Curves
 from foredraft.governor.plan import Candidate, Choice, Plan, Seat, Snapshot
-from foredraft.governor.policy import START_GAIN, decide, turn_s
+from foredraft.governor.policy import START_GAIN, decide, empty_plan, turn_s
 from foredraft.governor.pools import DEFAULT, PoolConfig
 from foredraft.governor.report import RouteReport, Switches
 from foredraft.governor.shadows import Shadows
@@ -28,11 +27,12 @@ from foredraft.steps import StepRecord
 THINKING = 0.003  # share of the time that may go into deciding not to draft
 PROBING = 0.005  # share of the time that probes may cost
 MOST_REST = 20  # steps
+PATIENCE, NEW_PATIENCE = 1.0, 0.25  # plain steps; time for decisions that earlier savings, and new sequences, pay for
 PROBE_DEPTH = 2
 MOST_DEPTH = 8  # tokens that a proposer which runs a model may draft
 HORIZON = 50  # steps over which reading up for a proposer has to pay
 KEPT_STEPS = 8  # steps without a draft after which drafting counts as stopped
-MOST_CREDIT = 20  # plain steps that a sequence's head start is worth at most
+MOST_CREDIT = 20  # plain steps that a route's head start is worth at most
 MOST_ALLOWANCE_S = 1.0
 RECENT = 0.05  # weight of a step in what is known of the rate and of the time that decisions take
 RECENT_STEPS = 32  # for which a bound on rows is kept
@@ -40,9 +40,9 @@ RECENT_STEPS = 32  # for which a bound on rows is kept
 
 @dataclass(frozen=True)
 class Turn:
-    """A sequence that decides a token and leaves its drafts to the governor.
+    """A sequence that decides a token, whether or not anybody may draft for it.
 
-    budget: most tokens to draft, 1 or more. runners: proposers that may draft for it and would have to run a model.
+    budget: most tokens to draft. runners: proposers that may draft for it and would have to run a model.
     num_left: tokens that it may still write.
     """
 
@@ -103,7 +103,7 @@ class Governor:
         self._curves: Curves | None = None
         self._shadows = Shadows()
         self._switches = Switches()
-        self._credits: dict[int, float] = {}  # seconds, by context
+        self._credits_s: dict[str, float] = {}  # by route
         self._read: dict[int, dict[str, int]] = {}  # by context and proposer: tokens when it last ran
         self._step = 0
         self._rest_until = 0
@@ -142,10 +142,12 @@ class Governor:
         drafts were right. No more than `num_sequences` where even that would not pay."""
         most = self._most_rows.get(num_sequences)
         if most is None:
-            rows = np.arange(num_sequences, 2 * num_sequences + 64)
-            rate = rows / self.curves.target.cost(rows)
-            best = int(np.argmax(rate))
-            most = int(rows[best]) if rate[best] > (1 + START_GAIN) * rate[0] else num_sequences
+            cost = self.curves.target.cost
+            # Between two knots the rate has no maximum, since the cost is a straight line.
+            options = [num_sequences, *(rows for rows in cost.rows if rows > num_sequences)]
+            most = max(options, key=lambda rows: rows / cost(rows))
+            if most / cost(most) <= (1 + START_GAIN) * num_sequences / cost(num_sequences):
+                most = num_sequences
             self._most_rows[num_sequences] = most
         return most
 
@@ -157,7 +159,7 @@ class Governor:
     def plan(self, turns: Sequence[Turn], offers: Mapping[int, Sequence[Draft]], load: Load) -> Plan:
         """Decide about a step. offers: by context id, drafts that are there already because they are free."""
         snapshot = self._look(turns, offers, load)
-        plan = decide(snapshot)
+        plan = decide(snapshot) if any(seat.candidates for seat in snapshot.seats) else empty_plan(snapshot)
         if not plan.choices:
             plan = self._probe(snapshot) or plan
         for turn in turns:
@@ -170,9 +172,17 @@ class Governor:
         return plan
 
     def spent(self, seconds: float) -> None:
-        """Deciding took so long, asking for free drafts included."""
+        """Deciding took so long, asking for free drafts included. What the plan saves pays for it, and for some of the
+        times when there is nothing to save."""
         self._overhead_s += RECENT * (seconds - self._overhead_s)
-        self._owed_s = 0.0 if self._plan and self._plan.choices else self._owed_s + seconds
+        plan, snapshot, num_seats = self._plan, self._snapshot, len(self._turns)
+        if plan is None or snapshot is None:
+            return
+        saved_s = plan.expected_tokens / num_seats * plan.plain_s - plan.step_s if plan.choices else 0.0
+        num_new = sum(turn.context.prompt_len == len(turn.context.tokens) for turn in self._turns)
+        step_s = turn_s(snapshot)
+        self._owed_s += seconds - max(saved_s, 0.0) - NEW_PATIENCE * step_s * num_new / num_seats
+        self._owed_s = max(self._owed_s, -PATIENCE * step_s)
 
     def end(self, record: StepRecord, load: Load, drafts: Mapping[int, Draft], runs: Mapping[str, Run]) -> None:
         """Learn from a step in which some sequences left their drafts to the governor.
@@ -202,7 +212,7 @@ class Governor:
         self._rate += (RECENT if self._rate else 1.0) * (num_tokens / seconds - self._rate)
         self._allowance_s = min(self._allowance_s + PROBING * seconds, MOST_ALLOWANCE_S)
         self._step += 1
-        if self._owed_s:
+        if self._owed_s > 0:
             self._rest_until = self._step + min(math.ceil(self._owed_s / (THINKING * seconds)) - 1, MOST_REST)
             self._owed_s = 0.0
         if self._step % RECENT_STEPS == 0:
@@ -213,7 +223,6 @@ class Governor:
         """A sequence has ended; forget what was its own."""
         self.acceptance.release(context_id)
         self._shadows.release(context_id)
-        self._credits.pop(context_id, None)
         self._read.pop(context_id, None)
 
     def report(self) -> list[RouteReport]:
@@ -236,6 +245,7 @@ class Governor:
         return Snapshot(
             step=self._step,
             seats=tuple(self._seat(turn, offers.get(turn.context.id, ())) for turn in turns),
+            credits_s={turn.route: self._credits_s.get(turn.route, 0.0) for turn in turns},
             num_rows=load.num_rows,
             sequence_context=load.sequence_context,
             row_context=load.row_context,
@@ -275,8 +285,7 @@ class Governor:
             context_id=context.id,
             route=route,
             context_len=len(context.tokens),
-            credit_s=self._credits.get(context.id, 0.0),
-            horizon=min(turn.num_left, HORIZON),
+            horizon=max(1, min(turn.num_left, HORIZON)),
             candidates=(*ready, *runs),
         )
 
@@ -292,10 +301,11 @@ class Governor:
             return None
         seat, candidate = min(options, key=lambda option: option[1].catch_up)
         cost, num_tokens = snapshot.draft_costs[candidate.proposer], len(snapshot.seats)
-        draft_s = PROBE_DEPTH * float(cost(1)) + candidate.catch_up * cost.row_s
-        plain_s, step_s = snapshot.pass_cost(
-            [snapshot.num_rows, snapshot.num_rows + PROBE_DEPTH], snapshot.sequence_context, snapshot.row_context
-        ).tolist()
+        draft_s = PROBE_DEPTH * cost(1) + candidate.catch_up * cost.row_s
+        plain_s, step_s = (
+            snapshot.pass_cost(snapshot.num_rows + more, snapshot.sequence_context, snapshot.row_context)
+            for more in (0, PROBE_DEPTH)
+        )
         if draft_s + step_s - plain_s > self._allowance_s:
             return None
         self._allowance_s -= draft_s + step_s - plain_s
@@ -311,7 +321,7 @@ class Governor:
         for name, run in runs.items():
             cost = self.curves.draft(name).cost
             depths = range(max(run.budgets))
-            expected = sum(float(cost(sum(budget > depth for budget in run.budgets))) for depth in depths)
+            expected = sum(cost(sum(budget > depth for budget in run.budgets)) for depth in depths)
             behind = 0
             for context_id, num_tokens in run.context_lens.items():
                 behind += max(0, num_tokens - self._num_read(context_id, name) - 1)
@@ -329,11 +339,14 @@ class Governor:
         )
 
     def _settle(self, record: StepRecord) -> None:
-        """Credit sequences with the tokens that they got in a step with drafts, at the price of the time it took."""
+        """Credit routes with the tokens that they won in a step with drafts, at the price of the time it added."""
         if self._snapshot is None or self._plan is None or not self._plan.choices:
             return
         plain_s, added_s = turn_s(self._snapshot), self._plan.step_s - self._plan.plain_s
+        sizes, won = Counter[str](), Counter[str]()
         for turn in self._turns:
-            won = record.num_tokens.get(turn.context.id, 0) - 1
-            credit = self._credits.get(turn.context.id, 0.0) + won * plain_s - added_s
-            self._credits[turn.context.id] = min(credit, MOST_CREDIT * plain_s)
+            sizes[turn.route] += 1
+            won[turn.route] += record.num_tokens.get(turn.context.id, 0) - 1
+        for route, size in sizes.items():
+            credit_s = self._credits_s.get(route, 0.0) + won[route] / size * plain_s - added_s
+            self._credits_s[route] = min(credit_s, MOST_CREDIT * plain_s)

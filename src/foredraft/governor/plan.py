@@ -7,11 +7,11 @@ Snapshots and plans are plain values, so that a decision can be saved and taken 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from functools import cached_property
+from itertools import pairwise
 
 
 @dataclass(frozen=True)
@@ -27,24 +27,33 @@ class PassCost:
     sequence_token_s: float = 0.0
     row_token_s: float = 0.0
 
-    def __call__(
-        self, rows: ArrayLike, sequence_context: ArrayLike = 0, row_context: ArrayLike = 0
-    ) -> NDArray[np.float64]:
-        """Of passes over so many rows. sequence_context: the context's tokens, summed over sequences; row_context: the
+    def __call__(self, rows: float, sequence_context: float = 0, row_context: float = 0) -> float:
+        """Of a pass over so many rows. sequence_context: the context's tokens, summed over sequences; row_context: the
         same over rows."""
-        rows = np.asarray(rows, np.float64)
-        last = self.rows[-1]
-        inside = np.interp(rows, self.rows, self.seconds)
-        beyond = np.maximum(rows - last, 0) * self.row_s
-        context = np.asarray(sequence_context) * self.sequence_token_s + np.asarray(row_context) * self.row_token_s
-        return np.asarray(inside + beyond + context)
+        at = self._segment(rows)
+        seconds = self.seconds[at] + (rows - self.rows[at]) * self.slopes[at]
+        return seconds + sequence_context * self.sequence_token_s + row_context * self.row_token_s
 
     @property
     def row_s(self) -> float:
         """What one more row costs beyond the last knot."""
+        return self.slopes[-1]
+
+    def least_row_s(self, rows: float) -> float:
+        """The least that one more row costs, at this number of rows or any higher one."""
+        return min(self.slopes[self._segment(rows) :])
+
+    @cached_property
+    def slopes(self) -> tuple[float, ...]:
+        """Seconds for each row from a knot to the next, and beyond the last."""
         if len(self.rows) == 1:
-            return self.seconds[0]
-        return (self.seconds[-1] - self.seconds[-2]) / (self.rows[-1] - self.rows[-2])
+            return self.seconds
+        knots = list(zip(self.rows, self.seconds, strict=True))
+        between = [(s2 - s1) / (r2 - r1) for (r1, s1), (r2, s2) in pairwise(knots)]
+        return (*between, between[-1])
+
+    def _segment(self, rows: float) -> int:
+        return max(bisect_right(self.rows, rows) - 1, 0)
 
 
 @dataclass(frozen=True)
@@ -64,15 +73,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Seat:
-    """A sequence that decides a token in this step. credit_s: how far it is ahead of where it would be without drafts.
+    """A sequence that decides a token in this step; without candidates where it may not be drafted for.
 
-    horizon: tokens that it may still write, which is what reading up for a proposer is spread over.
+    horizon: steps over which reading up for a proposer has to pay.
     """
 
     context_id: int
     route: str
     context_len: int
-    credit_s: float
     horizon: int
     candidates: tuple[Candidate, ...]
 
@@ -81,6 +89,7 @@ class Seat:
 class Snapshot:
     """All that a policy may look at.
 
+    credits_s: by which time the sequences of each route are ahead of where they would be without drafts, in the mean.
     num_rows, sequence_context, row_context: of the pass as it is without these seats' drafts, other sequences' rows
     included (see PassCost); other_tokens: what those sequences should get out of it. has_prompt_rows: some rows read
     prompts. draft_costs: passes of each proposer that has to run. overhead_s: what deciding and asking ready proposers
@@ -89,6 +98,7 @@ class Snapshot:
 
     step: int
     seats: tuple[Seat, ...]
+    credits_s: Mapping[str, float]
     num_rows: int
     sequence_context: int
     row_context: int

@@ -5,17 +5,15 @@ before it are accepted. Taken in order of that chance, any number of slots from 
 are compared, the empty one included: the cost of a pass has steps, and a draft model's passes are shared by the seats
 that use it, so that the first slot that lowers the result need not be the last.
 
-Nobody pays for others: a seat's credit is the time by which it is ahead of where it would be without drafts, and no
-plan may take a seat further behind than SLACK_STEPS plain steps.
+No kind of traffic pays for another: a route's credit is the time by which its sequences are ahead of where they would
+be without drafts, in the mean, and no plan may take a route further behind than SLACK_STEPS plain steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 
 from foredraft.governor.plan import Candidate, Choice, Plan, Seat, Snapshot
 
@@ -27,117 +25,109 @@ DEPTHS = (1, 2, 3, 4, 5, 6, 8)  # of a proposer that runs a model
 
 
 @dataclass(frozen=True)
-class _Slots:
-    """The slots of a way to draft, by falling survival; each seat's in the order of depth.
+class _Way:
+    """A way to draft: the candidate of each seat, if any, and the seconds until their drafts are there."""
 
-    survival, seat, context: [slots]. chosen: the candidate of each seat, if any. draft_s: seconds until the drafts are
-    there.
-    """
-
-    survival: NDArray[np.float64]
-    seat: NDArray[np.int64]
-    context: NDArray[np.int64]
-    chosen: tuple[Candidate | None, ...]
+    chosen: Sequence[Candidate | None]
     draft_s: float
 
 
 def decide(snapshot: Snapshot) -> Plan:
     """The best plan, or the empty one where no other is clearly better."""
-    num_seats = len(snapshot.seats)
-    plain_s = float(snapshot.pass_cost(snapshot.num_rows, snapshot.sequence_context, snapshot.row_context))
-    best = empty = Plan({}, float(num_seats), plain_s, plain_s)
+    best = empty_plan(snapshot)
     best_gain = KEEP_GAIN if snapshot.is_drafting else START_GAIN
-    for slots in _ways(snapshot):
-        tokens = num_seats + np.cumsum(slots.survival)
-        rows = snapshot.num_rows + np.arange(1, len(slots.survival) + 1)
-        pass_s = snapshot.pass_cost(rows, snapshot.sequence_context, snapshot.row_context + np.cumsum(slots.context))
-        step_s = pass_s + slots.draft_s + snapshot.overhead_s
-        gain = np.where(_is_fair(snapshot, slots, step_s - plain_s), _gain(snapshot, tokens, step_s, plain_s), 0)
-        at = int(np.argmax(gain))
-        if gain[at] > best_gain:
-            best_gain = float(gain[at])
-            best = Plan(_choices(snapshot, slots, at + 1), float(tokens[at]), float(step_s[at]), plain_s)
-    return best if best.choices else empty
+    for way in _ways(snapshot):
+        gain, plan = _best_prefix(snapshot, way, best.plain_s, best_gain)
+        if plan:
+            best, best_gain = plan, gain
+    return best
 
 
-def _gain(
-    snapshot: Snapshot, tokens: NDArray[np.float64], step_s: NDArray[np.float64], plain_s: float
-) -> NDArray[np.float64]:
-    """By what share a plan beats the empty one: in tokens per second of the step.
+def _best_prefix(snapshot: Snapshot, way: _Way, plain_s: float, least_gain: float) -> tuple[float, Plan | None]:
+    """The number of slots that gains most, if it gains more than `least_gain`, and that leaves no route behind."""
+    seats, cost, turn = snapshot.seats, snapshot.pass_cost, turn_s(snapshot)
+    sizes = Counter(seat.route for seat in seats)
+    room_s = {route: credit_s + SLACK_STEPS * turn for route, credit_s in snapshot.credits_s.items()}
+    rows, row_context, won = snapshot.num_rows, snapshot.row_context, 0.0
+    best_gain, best_count, best_won, best_s = least_gain, 0, 0.0, plain_s
+    slots = _slots(snapshot, way)
+    least_row_s, plain_tokens = cost.least_row_s(rows), len(seats) + snapshot.other_tokens
+    rate = snapshot.rate if snapshot.has_prompt_rows else plain_tokens / plain_s
+    for count, (negative_survival, _, at) in enumerate(slots, 1):
+        if -negative_survival < least_row_s * rate:
+            break  # neither this slot nor a later one, which are worth no more, brings tokens faster than `rate`
+        rows += 1
+        row_context += seats[at].context_len
+        won -= negative_survival
+        room_s[seats[at].route] -= negative_survival * turn / sizes[seats[at].route]
+        step_s = cost(rows, snapshot.sequence_context, row_context) + way.draft_s + snapshot.overhead_s
+        gain = _gain(snapshot, won, step_s, plain_s)
+        if gain > best_gain and step_s - plain_s <= min(room_s.values()):
+            best_gain, best_count, best_won, best_s = gain, count, won, step_s
+            rate = rate if snapshot.has_prompt_rows else (plain_tokens + won) / step_s
+    if not best_count:
+        return least_gain, None
+    depths = Counter(at for _, _, at in slots[:best_count])
+    choices = {
+        seats[at].context_id: Choice(candidate.proposer, depths[at])
+        for at, candidate in enumerate(way.chosen)
+        if candidate and depths[at]
+    }
+    return best_gain, Plan(choices, len(seats) + best_won, best_s, plain_s)
+
+
+def _slots(snapshot: Snapshot, way: _Way) -> list[tuple[float, int, int]]:
+    """(minus survival, depth, seat), in order: falling survival, then rising depth."""
+    return sorted(
+        (-survival, depth, at)
+        for at, candidate in enumerate(way.chosen)
+        if candidate
+        for depth, survival in enumerate(candidate.survival)
+    )
+
+
+def _gain(snapshot: Snapshot, won: float, step_s: float, plain_s: float) -> float:
+    """By what share a step that wins so many tokens beats the one without drafts: in tokens per second of the step.
 
     A pass that reads prompts too takes so long anyway that any draft would look cheap. There, the tokens that are won
     count against those that would otherwise come in the time that is added.
     """
     plain_tokens = len(snapshot.seats) + snapshot.other_tokens
     if snapshot.has_prompt_rows:
-        return np.asarray((tokens - len(snapshot.seats) - snapshot.rate * (step_s - plain_s)) / plain_tokens)
-    return np.asarray((tokens + snapshot.other_tokens) / step_s / (plain_tokens / plain_s) - 1)
+        return (won - snapshot.rate * (step_s - plain_s)) / plain_tokens
+    return (1 + won / plain_tokens) * plain_s / step_s - 1
 
 
-def _ways(snapshot: Snapshot) -> Iterator[_Slots]:
+def empty_plan(snapshot: Snapshot) -> Plan:
+    """No drafts."""
+    plain_s = snapshot.pass_cost(snapshot.num_rows, snapshot.sequence_context, snapshot.row_context)
+    return Plan({}, float(len(snapshot.seats)), plain_s, plain_s)
+
+
+def turn_s(snapshot: Snapshot) -> float:
+    """Seconds that a token takes without drafts: a pass over one row of each sequence that goes on."""
+    return snapshot.pass_cost(len(snapshot.seats) + snapshot.other_tokens, snapshot.sequence_context)
+
+
+def _ways(snapshot: Snapshot) -> Iterator[_Way]:
     """Drafts that are ready alone, and with each depth of each proposer that has to run."""
     ready = [_best_ready(seat) for seat in snapshot.seats]
-    yield from _slots(snapshot, ready, None, 0)
-    for proposer in snapshot.draft_costs:
+    if any(ready):
+        yield _Way(ready, 0.0)
+    for proposer, cost in snapshot.draft_costs.items():
+        runs = [next((c for c in seat.candidates if c.proposer == proposer), None) for seat in snapshot.seats]
         for depth in DEPTHS:
-            yield from _slots(snapshot, ready, proposer, depth)
+            chosen, num_drafting, catch_up = list(ready), 0, 0.0
+            for at, (run, other) in enumerate(zip(runs, ready, strict=True)):
+                survival = run.survival[:depth] if run else ()
+                if run and len(survival) == depth and (other is None or sum(survival) > sum(other.survival)):
+                    chosen[at] = Candidate(proposer, survival, is_ready=False)
+                    num_drafting += 1
+                    catch_up += run.catch_up / snapshot.seats[at].horizon
+            if num_drafting:
+                yield _Way(chosen, depth * cost(num_drafting) + catch_up * cost.row_s)
 
 
 def _best_ready(seat: Seat) -> Candidate | None:
     ready = [candidate for candidate in seat.candidates if candidate.is_ready and candidate.survival]
     return max(ready, key=lambda candidate: sum(candidate.survival), default=None)
-
-
-def _slots(snapshot: Snapshot, ready: list[Candidate | None], proposer: str | None, depth: int) -> Iterator[_Slots]:
-    """At most one: none where nobody has anything to draft, or the proposer nobody to draft for at this depth."""
-    chosen = list(ready)
-    num_drafting, catch_up = 0, 0.0
-    for number, seat in enumerate(snapshot.seats):
-        mine = next((c for c in seat.candidates if c.proposer == proposer and not c.is_ready), None)
-        if mine is None or len(mine.survival) < depth:
-            continue
-        survival, other = mine.survival[:depth], chosen[number]
-        if other is None or sum(survival) > sum(other.survival):
-            chosen[number] = Candidate(mine.proposer, survival, False, mine.catch_up)
-            num_drafting += 1
-            catch_up += mine.catch_up / max(seat.horizon, 1)
-    if proposer is not None and not num_drafting:
-        return
-    chances = np.array([chance for candidate in chosen if candidate for chance in candidate.survival])
-    if not len(chances):
-        return
-    counts = [len(candidate.survival) if candidate else 0 for candidate in chosen]
-    draft_s = 0.0
-    if proposer is not None:
-        cost = snapshot.draft_costs[proposer]
-        draft_s = depth * float(cost(num_drafting)) + catch_up * cost.row_s
-    seats = np.repeat(np.arange(len(chosen)), counts)
-    depths = np.concatenate([np.arange(count) for count in counts])
-    order = np.lexsort((seats, depths, -chances))
-    contexts = np.repeat([seat.context_len for seat in snapshot.seats], counts)
-    yield _Slots(chances[order], seats[order], contexts[order], tuple(chosen), draft_s)
-
-
-def _is_fair(snapshot: Snapshot, slots: _Slots, extra_s: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which numbers of slots leave no seat behind: credit and what its own slots gain it pay for the time added."""
-    plain_s = turn_s(snapshot)
-    room_s = np.array([seat.credit_s for seat in snapshot.seats]) + SLACK_STEPS * plain_s
-    if extra_s.max() <= room_s.min():
-        return np.ones(len(extra_s), np.bool_)
-    gains = np.zeros((len(room_s), len(extra_s)))
-    gains[slots.seat, np.arange(len(extra_s))] = slots.survival * plain_s
-    return np.asarray((np.cumsum(gains, axis=1) + room_s[:, None]).min(axis=0) >= extra_s)
-
-
-def turn_s(snapshot: Snapshot) -> float:
-    """Seconds that a token takes without drafts: a pass over one row of each sequence that goes on."""
-    return float(snapshot.pass_cost(len(snapshot.seats) + snapshot.other_tokens, snapshot.sequence_context))
-
-
-def _choices(snapshot: Snapshot, slots: _Slots, num_slots: int) -> dict[int, Choice]:
-    counts = np.bincount(slots.seat[:num_slots], minlength=len(snapshot.seats))
-    return {
-        seat.context_id: Choice(candidate.proposer, int(count))
-        for seat, candidate, count in zip(snapshot.seats, slots.chosen, counts, strict=True)
-        if candidate is not None and count
-    }
