@@ -55,9 +55,10 @@ class Drafting:
             self._reasons[context_id] = "no_proposer"
             return 0
         pool = governor.pools[governor.pool_of(sequence.route)]
-        most = min(sequence.speculation.most_in(mode), sequence.room)
+        most = sequence.speculation.most_in(mode)
         if pool.k_max is not None:
-            most = min(most, pool.k_max)
+            most = pool.k_max if sequence.speculation.k is None else min(most, pool.k_max)
+        most = min(most, sequence.room)
         if mode == "auto":
             self._governed.add(context_id)
             num_running = len(self._running)

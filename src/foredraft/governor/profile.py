@@ -108,8 +108,9 @@ def measure(
     rounds: int,
     report: Report = lambda what: None,
     clock: Clock = time.perf_counter,
+    summary: Callable[[list[float]], float] = statistics.median,
 ) -> list[Point]:
-    """One point for each context and number of rows, in rising order.
+    """One point for each context and number of rows, in rising order. summary: makes one time of those of the rounds.
 
     rows, contexts: rising, 1 or more; together they fit into the model's context. `report` hears of every round.
     """
@@ -127,7 +128,7 @@ def measure(
                 passes.run(count)
                 times_s[count].append(clock() - start_s)
         num_bytes = pass_bytes(decoder, context)
-        points += [Point(count, context, statistics.median(times_s[count]) * 1e3, num_bytes) for count in rows]
+        points += [Point(count, context, summary(times_s[count]) * 1e3, num_bytes) for count in rows]
     return points
 
 
