@@ -34,14 +34,21 @@ def test_policies_side_by_side(cli, trace):
     assert (done.status, done.err) == (0, "")
     found = rows(done.out)
     # 2.75 expected tokens and 3 real ones in 2.625 s; off one token a second; 3 in 2.5 s expected, 2 + 1.5 real or not.
-    assert found["recorded"] == ["1.05", "1.14", "100.0%", "1.375", "1.00", "0:50% 2:50%", "0.0%", "22.9"]
-    assert found["off"] == ["1.00", "1.00", "100.0%", "1.000", "0.00", "0:100%", "50.0%", "0.0"]
-    assert found["fixed:1"] == ["1.20", "1.40", "50.0%", "1.500", "1.00", "1:100%", "100.0%", "0.0"]
+    assert found["recorded"] == ["1.05", "1.14", "100.0%", "1.375", "1.00", "0: 50%, 2: 50%", "0.0%", "22.9"]
+    assert found["off"] == ["1.00", "1.00", "100.0%", "1.000", "0.00", "0: 100%", "50.0%", "0.0"]
+    assert found["fixed:1"] == ["1.20", "1.40", "50.0%", "1.500", "1.00", "1: 100%", "100.0%", "0.0"]
     assert found["0.5"] == ["0.6", "1", "0.500", "1.000"]
     assert found["0.9"] == ["1.0", "0", "", ""]
     assert "2 steps with 3 tokens in 2.500 s, 1.20 tokens/s" in done.out
-    assert "2 drafted tokens. Brier score 0.1562." in done.out
-    assert "Expected calibration error 0.3750." in done.out
+    assert "2 drafted tokens" in done.out
+    assert "Brier score 0.1562, expected calibration error 0.3750" in done.out
+
+
+def test_many_lengths_of_drafts_are_ranges(cli, trace):
+    long = Candidate("lookup", (0.5,) * 40, True)
+    write(trace, [TraceStep(snapshot((long,)), plan(k), None) for k in (0, 3, 4, 7, 16, 17, 40, 40)])
+    done = cli("replay", trace, "--policy", "recorded")
+    assert rows(done.out)["recorded"][5] == "0: 12%, 3-4: 25%, 5-8: 12%, 9-16: 12%, 17-64: 38%"
 
 
 def test_without_drafts_there_is_nothing_to_calibrate(cli, trace):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from foredraft.governor.calibration import Calibration, Measured
     from foredraft.governor.replay import Replay
 
+K_RANGES = ((0, 0), (1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, 64))
+
 Replays = Mapping[str, "Replay"]
 
 
@@ -99,11 +101,21 @@ def _policies(replays: Replays) -> Table:
             f"{each.exact_share:.1%}",
             f"{each.expected_tokens / each.num_steps:.3f}",
             f"{each.mean_k:.2f}",
-            " ".join(f"{k}:{count / max(each.num_decisions, 1):.0%}" for k, count in each.k_counts.items()),
+            _spread(each),
             f"{each.num_different / max(each.num_decisions, 1):.1%}",
             f"{each.switches_per_minute:.1f}",
         )
     return table
+
+
+def _spread(found: Replay) -> str:
+    """The share of decisions for each range of k that has any."""
+    parts = []
+    for low, high in K_RANGES:
+        count = sum(count for k, count in found.k_counts.items() if low <= k <= high)
+        if count:
+            parts.append(f"{low if low == high else f'{low}-{high}'}: {count / found.num_decisions:.0%}")
+    return ", ".join(parts)
 
 
 def _measured(measured: Measured) -> str:
@@ -120,9 +132,9 @@ def _calibration(calibration: Calibration) -> Table:
     from rich.table import Table
 
     table = Table(
-        title="Calibration: the chance that a drafted token is accepted with all before it",
-        caption=f"{calibration.count} drafted tokens. Brier score {calibration.brier:.4f}.\n"
-        f"Expected calibration error {calibration.error:.4f}.",
+        title="Calibration of chances to be accepted",
+        caption=f"{calibration.count} drafted tokens, each with all before it in its draft.\n"
+        f"Brier score {calibration.brier:.4f}, expected calibration error {calibration.error:.4f}.",
         caption_justify="left",
     )
     for heading in ("predicted from", "to", "tokens", "mean predicted", "accepted"):

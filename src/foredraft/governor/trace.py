@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
@@ -26,7 +25,6 @@ log = logging.getLogger("foredraft")
 
 FORMAT = "foredraft trace"
 MAX_MIB = 1024
-FLUSH_S = 1.0
 _GZIP = 31  # zlib's word for a gzip file with the largest window
 _CHUNK = 1 << 16
 _MAX_LINE = 64 << 20
@@ -49,25 +47,18 @@ class TraceWriter:
     """Writes a trace while an engine runs, and never gets into its way: what goes wrong after the start (a full disk)
     ends the trace with one warning. Used by the engine's thread alone, until it is closed.
 
-    header: where the trace comes from (provenance). A file that is there already is kept as NAME.old. What was written
-    more than FLUSH_S before the last step survives the process, however it ends.
+    header: where the trace comes from (provenance). A file that is there already is kept as NAME.old. Every step is
+    handed to the system at its end, so that it survives the process, however that ends.
 
     Raises:
         TraceError: the file cannot be opened.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        header: Mapping[str, Any],
-        max_mib: int = MAX_MIB,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._path, self._max_bytes, self._clock = path, max_mib << 20, clock
+    def __init__(self, path: Path, header: Mapping[str, Any], max_mib: int = MAX_MIB) -> None:
+        self._path, self._max_bytes, self._num_bytes = path, max_mib << 20, 0
         self._encoder, self._zip = Encoder(), zlib.compressobj(level=1, wbits=_GZIP)
         self._pending: tuple[Snapshot, Plan] | None = None
         self._before = Between()
-        self._num_bytes, self._flushed_at = 0, -FLUSH_S
         try:
             if path.is_file():
                 path.replace(path.with_name(f"{path.name}.old"))
@@ -119,13 +110,8 @@ class TraceWriter:
 
     def _write(self, line: bytes) -> None:
         assert self._file is not None
-        data = self._zip.compress(line)
-        if self._clock() - self._flushed_at >= FLUSH_S:
-            data += self._zip.flush(zlib.Z_SYNC_FLUSH)
-            self._flushed_at = self._clock()
-        self._num_bytes += self._file.write(data)
-        if data:
-            self._file.flush()
+        self._num_bytes += self._file.write(self._zip.compress(line) + self._zip.flush(zlib.Z_SYNC_FLUSH))
+        self._file.flush()
         if self._num_bytes > self._max_bytes:
             self._give_up(f"it has reached {self._max_bytes >> 20} MiB")
 
