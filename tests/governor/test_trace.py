@@ -104,6 +104,8 @@ def test_any_byte_changed(path):
         (gzip.compress(b"{}\n"), "is not a trace"),
         (gzip.compress(b'{"format": "other", "version": 1}\n'), "is not a trace"),
         (gzip.compress(b'{"format": "foredraft trace", "version": "1"}\n'), "is not a trace"),
+        (gzip.compress(b'{"format": "foredraft trace", "version": 0}\n'), "is not a trace"),
+        (gzip.compress(b"x" * (17 << 20)), "is not a trace, or is damaged"),
         (gzip.compress(b'{"format": "foredraft trace", "version": 99}\nwhatever\n'), "version 99"),
     ],
 )  # fmt: skip

@@ -1,12 +1,14 @@
 import json
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import traces
-from foredraft.governor.plan import Candidate
-from foredraft.governor.trace_format import Decoder, Encoder, TraceStep
+from foredraft.governor.plan import Candidate, Choice, PassCost, Plan, Seat, Snapshot
+from foredraft.governor.trace_format import VERSION, Between, Decoder, Encoder, TraceStep
+from foredraft.steps import DraftOutcome, StepRecord
 from traces import outcome, plan, record, snapshot
 
 STEP = TraceStep(
@@ -14,6 +16,28 @@ STEP = TraceStep(
     plan(2),
     record(outcome(2, 1, True), num_tokens={1: 2}),
 )
+
+
+# What a line is made of. Where this changes, older files cannot be read as newer ones: raise VERSION.
+FIELDS = {
+    TraceStep: "snapshot plan record before",
+    Snapshot: "step seats num_rows sequence_context row_context other_tokens has_prompt_rows pass_cost draft_costs "
+    "overhead_s rate is_drafting",
+    Seat: "context_id route context_len credit_s horizon candidates",
+    Candidate: "proposer survival is_ready catch_up",
+    PassCost: "rows seconds sequence_token_s row_token_s",
+    Plan: "choices expected_tokens step_s plain_s",
+    Choice: "proposer num_tokens",
+    StepRecord: "step num_sequences num_prompt_rows num_decode_rows num_draft_rows drafts undrafted num_tokens routes "
+    "phase_seconds",
+    DraftOutcome: "context_id proposer num_tokens num_accepted is_rejected",
+    Between: "num_steps num_tokens seconds",
+}
+
+
+def test_these_are_the_lines_of_version_1():
+    assert VERSION == 1
+    assert {kind: " ".join(each.name for each in fields(kind)) for kind in FIELDS} == FIELDS
 
 
 def line(step: TraceStep = STEP) -> dict:
@@ -46,7 +70,7 @@ def test_what_repeats_is_said_once():
 
 def test_a_cost_that_changes_in_place_is_written_again():
     costs = dict(STEP.snapshot.draft_costs)
-    changing = TraceStep(STEP.snapshot.__class__(**{**vars(STEP.snapshot), "draft_costs": costs}), STEP.plan, None)
+    changing = replace(STEP, snapshot=replace(STEP.snapshot, draft_costs=costs))
     encoder, decoder = Encoder(), Decoder()
     decoder.step(encoder.line(changing))
     costs["draft_model"] = traces.COST

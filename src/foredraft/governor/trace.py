@@ -27,7 +27,7 @@ FORMAT = "foredraft trace"
 MAX_MIB = 1024
 _GZIP = 31  # zlib's word for a gzip file with the largest window
 _CHUNK = 1 << 16
-_MAX_LINE = 64 << 20
+_MAX_LINE = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Trace:
 
     def __iter__(self) -> Iterator[TraceStep]:
         decoder, lines = Decoder(), self._lines()
-        next(lines)
+        next(lines, None)
         for number, line in enumerate(lines, 1):
             try:
                 step = decoder.step(line)
@@ -161,7 +161,7 @@ class Trace:
             version = header["version"] if header["format"] == FORMAT else None
         except (ValueError, TypeError, LookupError, RecursionError):
             version = None
-        if type(version) is not int:
+        if type(version) is not int or version < 1:
             raise TraceError(f"{self._path} is not a trace; `--trace FILE` of generate and serve writes one")
         if version > VERSION:
             raise TraceError(
