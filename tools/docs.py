@@ -71,8 +71,7 @@ def command_sections(name: str, command: click.Command) -> Iterator[str]:
         for child, subcommand in command.commands.items():
             yield from command_sections(f"{name} {child}", subcommand)
         return
-    arguments = [f" [{p.name.upper()}]..." for p in command.params if isinstance(p, click.Argument) and p.name]
-    usage = f"`foredraft {name} [OPTIONS]{''.join(arguments)}`"
+    usage = f"`{' '.join(['foredraft', name, *command.collect_usage_pieces(click.Context(command))])}`"
     lines = [f"## foredraft {name}", "", usage, "", inspect.cleandoc(command.help or ""), ""]
     options = [option_row(p) for p in command.params if isinstance(p, click.Option)]
     if options:

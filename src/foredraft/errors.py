@@ -36,6 +36,10 @@ class TemplateError(ForedraftError):
     """A chat template is missing, broken, refused the messages, or exceeded its time or output bound."""
 
 
+class TraceError(ForedraftError):
+    """A trace cannot be written to its file, or a file is not a trace that this version reads."""
+
+
 class UnavailableError(ForedraftError):
     """This machine or installation lacks what is needed; nothing is wrong with what was asked for."""
 

@@ -16,6 +16,7 @@ import tiny
 from cli_run import refused
 from foredraft import config
 from foredraft.cli.serve import KEYS, serve
+from foredraft.governor.trace import read_trace
 from foredraft.server.config import SECTIONS
 from serving import PATIENCE_S
 
@@ -102,6 +103,18 @@ def test_killed_and_started_again(model):
         assert completion(client, max_tokens=20).json()["choices"] == answer
     assert model.read_bytes() == before
     assert [path.name for path in model.parent.iterdir()] == [model.name]
+
+
+def test_killed_it_leaves_a_trace(model, tmp_path):
+    file = tmp_path / "some.trace.gz"
+    with command(model, "--trace", str(file)) as (process, client):
+        assert completion(client, prompt="the cat and the dog " * 5, max_tokens=40).status_code == 200
+        process.kill()
+        process.wait()
+    trace = read_trace(file)
+    assert len(list(trace)) > 1
+    assert trace.is_cut_off
+    assert trace.header["provenance"]["models"]["model"]["file"] == model.name
 
 
 def test_settings_arrive(model):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from foredraft.cli.files import read_json, read_text
+from foredraft.cli.files import check_writable, read_json, read_text
 from foredraft.cli.options import (
     loaded,
     max_tokens_option,
@@ -21,6 +22,7 @@ from foredraft.cli.options import (
     speculation,
     speculation_options,
 )
+from foredraft.cli.tracing import trace_option, traced
 from foredraft.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 @click.option("--show-drafts", is_flag=True, help="Mark in the text which tokens were drafted.")
 @click.option("--stats", is_flag=True, help="Print speeds and draft counts to standard error at the end.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end in place of the text.")
+@trace_option
 def generate(**options: Any) -> None:
     """Answer one prompt and print the text as it comes: exactly the model's bytes, nothing else.
 
@@ -54,8 +57,11 @@ def generate(**options: Any) -> None:
     params, how = sampling_params(options), speculation(options)
     response_format = _response_format(options["json_schema"])
     from foredraft.cli.exchange import Exchange
+    from foredraft.governor.trace import TraceConfig
 
-    with loaded(options, max_sequences=params.n) as llm:
+    check_writable(options["trace"])
+    models, config = {role: options[role] for role in ("model", "draft")}, TraceConfig(options["trace"])
+    with loaded(options, max_sequences=params.n) as llm, traced(llm, config, models, asdict(how)):
         exchange = Exchange(prompt_tokens(llm, prompt, raw=options["raw"]), params, how, response_format)
         exchange.run(llm, _writer(options))
     if options["as_json"]:

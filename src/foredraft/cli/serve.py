@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,9 @@ import click
 from click.core import ParameterSource
 
 from foredraft import config
+from foredraft.cli.files import check_writable
 from foredraft.cli.options import model_options, speculation_options, split_names
+from foredraft.cli.tracing import trace_option, traced
 from foredraft.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ KEYS = {
     "k": ("speculation", "k"),
     "proposer": ("speculation", "proposers"),
     "rule": ("speculation", "rule"),
+    "trace": ("trace", "file"),
 }
 
 
@@ -78,6 +81,7 @@ def _given(ctx: click.Context) -> dict[str, dict[str, Any]]:
 @click.option("--deadline", type=float, default=600.0, show_default=True, help="Seconds that a request may take.")
 @click.option("--grace", type=float, default=10.0, show_default=True, help="Seconds to finish in when told to stop.")
 @click.option("--max-body", type=int, default=2 << 20, show_default=True, help="Largest request, in bytes.")
+@trace_option
 def serve(config_file: Path | None, dump_config: bool, **options: Any) -> None:
     """Answer many clients at once: chat completions, completions, models, tokenize and detokenize.
 
@@ -103,6 +107,7 @@ def serve(config_file: Path | None, dump_config: bool, **options: Any) -> None:
         raise ConfigError("there is no model to serve; give --model, or target in the section [model] of --config")
     server = assembled(settings)
     server = replace(server, api_keys=read_keys(server.api_keys_file))
+    check_writable(settings["trace"].file)
     bound = bind(server.host, server.port)
     if not server.api_keys and server.host not in ("127.0.0.1", "::1", "localhost"):
         click.echo(f"anybody who reaches {server.host} can use this server; set {VARIABLE} to ask for a key", err=True)
@@ -112,5 +117,10 @@ def serve(config_file: Path | None, dump_config: bool, **options: Any) -> None:
         host, port = bound.getsockname()[:2]
         name = server.model_name or llm.model_name
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
-        if not run(EngineThread(llm), server, bound, lambda: click.echo(f"serving {name} at {url} (Ctrl-C to stop)")):
+        models = {"model": model.target, "draft": model.draft}
+        with traced(llm, settings["trace"], models, asdict(server.speculation)):
+            is_well = run(
+                EngineThread(llm), server, bound, lambda: click.echo(f"serving {name} at {url} (Ctrl-C to stop)")
+            )
+        if not is_well:
             raise ConfigError("the engine failed, so the server stopped; the log above says how")

@@ -10,6 +10,7 @@ from typing import Any
 from foredraft.config import check, option
 from foredraft.core import Speculation
 from foredraft.engine.config import ModelConfig
+from foredraft.governor.trace import TraceConfig
 from foredraft.server.logs import LogConfig
 
 
@@ -63,6 +64,7 @@ SECTIONS = {
     "limits": Limits,
     "speculation": Speculation,
     "logs": LogConfig,
+    "trace": TraceConfig,
 }
 
 
