@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from foredraft.errors import ConfigError
-from foredraft.governor.experiment import Experiment, ExperimentConfig, settings
+from foredraft.governor.experiment import Experiment, ExperimentConfig, changes
 from foredraft.governor.pools import PoolConfig
 from foredraft.steps import DraftOutcome, StepRecord
 
@@ -203,10 +203,10 @@ def test_the_record_is_json_at_any_time():
 
 
 def test_an_arm_changes_only_what_it_says():
-    assert settings("off", OWN) == PoolConfig(mode="off", max_concurrency=5)
-    assert settings("on:lookup+draft_model:8", OWN) == PoolConfig(
-        mode="on", max_concurrency=5, proposers=("lookup", "draft_model"), k_max=8
-    )
+    assert changes("off") == {"mode": "off"}
+    assert changes("on:lookup+draft_model:8") == {"mode": "on", "proposers": ("lookup", "draft_model"), "k_max": 8}
+    experiment = Experiment(replace(CONFIG, arms=("off", "on:lookup")), OWN, ["chat"], 0.0)
+    assert experiment.arms["B"] == PoolConfig(mode="on", max_concurrency=5, proposers=("lookup",))
 
 
 @pytest.mark.parametrize(

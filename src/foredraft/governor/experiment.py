@@ -62,11 +62,11 @@ class ExperimentConfig:
         if len(self.arms) != 2 or len(set(self.arms)) < 2:
             raise ConfigError(f"arms are {', '.join(self.arms)}; give two different ones, the baseline first", "arms")
         for arm in self.arms:
-            settings(arm, PoolConfig())
+            PoolConfig(**changes(arm))
 
 
-def settings(arm: str, own: PoolConfig) -> PoolConfig:
-    """The settings of a pool while an arm holds: its own but for what the arm says.
+def changes(arm: str) -> dict[str, Any]:
+    """The keys of a pool that an arm sets, with their values.
 
     Raises:
         ConfigError: the arm is not understood.
@@ -74,13 +74,13 @@ def settings(arm: str, own: PoolConfig) -> PoolConfig:
     mode, *rest = arm.split(":")
     is_number = len(rest) < 2 or rest[1].isdecimal()
     if mode not in SPECULATION_MODES or len(rest) > 2 or not is_number or (rest and (mode == "off" or not rest[0])):
-        raise ConfigError(f"arm {arm!r} is not understood; write {ARM}", "arms")
-    changes: dict[str, Any] = {"mode": mode}
+        raise ConfigError(f"arm {arm!r:.80} is not understood; write {ARM}", "arms")
+    changed: dict[str, Any] = {"mode": mode}
     if rest:
-        changes["proposers"] = tuple(filter(None, rest[0].split("+")))
+        changed["proposers"] = tuple(filter(None, rest[0].split("+")))
     if len(rest) == 2:
-        changes["k_max"] = int(rest[1])
-    return replace(own, **changes)
+        changed["k_max"] = int(rest[1])
+    return changed
 
 
 class Experiment:
@@ -95,7 +95,7 @@ class Experiment:
 
     def __init__(self, config: ExperimentConfig, own: PoolConfig, routes: Collection[str], now_s: float) -> None:
         self.config, self.own, self._routes = config, own, frozenset(routes)
-        self.arms = {name: settings(arm, own) for name, arm in zip("AB", config.arms, strict=True)}
+        self.arms = {name: replace(own, **changes(arm)) for name, arm in zip("AB", config.arms, strict=True)}
         self.design = design(config.blocks, config.seed)
         self.windows: list[dict[str, Any]] = []
         self.status, self.reason = "running", ""
