@@ -22,6 +22,12 @@ SHORT = {"window_s": 0.05, "carry_over_s": 0.0, "blocks": 4}
 LONG = {"window_s": 30.0}
 
 
+@pytest.fixture(scope="module")
+def idle_server(tiny_llm: LLM) -> Iterator[ExperimentServer]:
+    with experiment_server(tiny_llm, Governor({"quiet": PoolConfig()})) as found:
+        yield found
+
+
 @pytest.fixture
 def server(tiny_llm: LLM) -> Iterator[ExperimentServer]:
     with experiment_server(tiny_llm, Governor({"default": OWN, "quiet": PoolConfig()}, {"other": "quiet"})) as found:
@@ -155,20 +161,21 @@ def test_one_at_a_time(server):
         ({"pool": "none"}, "pool", "known are default, quiet"),
         ({"arms": ["off", "off"]}, "arms", "two different ones"),
         ({"arms": ["off", "quick"]}, "arms", "arm 'quick' is not understood"),
+        ({"arms": ["off", "on:draft_model"]}, "arms", "loaded are grammar, prediction, lookup"),
         ({"blocks": 1}, "blocks", "4 to 500"),
         ({"length": 1}, "length", "is not supported"),
         ({"window_s": "long"}, "window_s", "number"),
     ],
 )
-def test_refusals(server, fields, param, message):
-    response = server.http.post("/admin/experiments", json=fields)
+def test_refusals(idle_server, fields, param, message):
+    response = idle_server.http.post("/admin/experiments", json=fields)
     error = response.json()["error"]
     assert (response.status_code, error["param"]) == (400, param)
     assert message in error["message"]
-    assert not server.runner.records
+    assert not idle_server.runner.records
 
 
-def test_an_experiment_that_is_not_there(server):
+def test_an_experiment_that_is_not_there(idle_server):
     for method in ("GET", "DELETE"):
-        response = server.http.request(method, "/admin/experiments/x")
+        response = idle_server.http.request(method, "/admin/experiments/x")
         assert (response.status_code, response.json()["error"]["code"]) == (404, "experiment_not_found")

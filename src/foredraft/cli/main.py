@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import click
 
-from foredraft.cli import bench, chat, check, demo, generate, plan, profile, pull, serve
+from foredraft.cli import bench, chat, check, demo, experiment, generate, plan, profile, pull, serve
 from foredraft.errors import ForedraftError
 
 EXIT_USER_ERROR = 2
@@ -49,6 +49,7 @@ for _command in (
     bench.bench,
     profile.profile,
     plan.plan,
+    experiment.experiment,
     check.check,
     demo.demo,
 ):

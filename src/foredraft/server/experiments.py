@@ -26,6 +26,7 @@ from foredraft.errors import ConfigError
 from foredraft.governor.experiment import Experiment, ExperimentConfig, changes
 from foredraft.governor.governor import Governor
 from foredraft.governor.pools import PoolConfig
+from foredraft.proposers import ALWAYS
 from foredraft.server import documentation
 from foredraft.server.engine_thread import EngineThread
 from foredraft.server.errors import ApiError
@@ -89,17 +90,23 @@ class ExperimentRunner:
             raise ApiError(404, f"there is no experiment {name[:100]!r}", code="experiment_not_found")
         return found
 
-    def start(self, config: ExperimentConfig) -> dict[str, Any]:
+    async def start(self, config: ExperimentConfig) -> dict[str, Any]:
         """Begin; returns the record as it is.
 
         Raises:
-            ConfigError: there is no such pool.
+            ConfigError: there is no such pool, or an arm names a proposer that is not loaded.
             ApiError: 409 while another one runs; 503 where the engine does not take requests.
         """
         self._engine.check_ready()
         pools = self._governor.pools
         if config.pool not in pools:
             raise ConfigError(f"there is no pool {config.pool!r:.80}; known are {', '.join(pools)}", "pool")
+        loaded = (*ALWAYS, *self._engine.llm.proposers)
+        for name in (name for arm in config.arms for name in changes(arm).get("proposers", ())):
+            if name not in loaded:
+                raise ConfigError(f"an arm names proposer {name!r:.80}; loaded are {', '.join(loaded)}", "arms")
+        if self._running and self._running.is_over and self._running.task:
+            await asyncio.wait({self._running.task})  # only its record is still on its way
         if self._running:
             message = f"experiment {self._running.id} runs; wait for its end, or stop it first"
             raise ApiError(409, message, code="experiment_running")
@@ -223,7 +230,7 @@ def router(runner: ExperimentRunner) -> APIRouter:
     async def start(body: ExperimentRequest) -> dict[str, Any]:
         """Let two arms take turns on a pool until they are told apart. Answers the record as it begins."""
         try:
-            return runner.start(body.as_config())
+            return await runner.start(body.as_config())
         except ConfigError as error:
             raise ApiError.refusal(error) from error
 
