@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,22 +16,27 @@ import tiny
 from cli_run import refused
 from experiment_server import ExperimentServer, experiment_server
 from foredraft.cli import experiment
+from foredraft.cli.admin_api import VARIABLE
 from foredraft.engine.llm import LLM
 
 SHORT = ("--window", 0.05, "--carry-over", 0, "--blocks", 4, "--seed", 9)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExperimentServer]:
-    path = tiny.write_tiny(tmp_path_factory.mktemp("models") / "tiny.gguf")
-    with experiment_server(LLM(path, context_length=512, max_sequences=4, threads=1)) as found:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.write_tiny(tmp_path_factory.mktemp("models") / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def server(model: Path) -> Iterator[ExperimentServer]:
+    with experiment_server(LLM(model, context_length=512, max_sequences=4, threads=1)) as found:
         yield found
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     monkeypatch.setattr(experiment, "POLL_S", 0.05)
-    monkeypatch.delenv(experiment.VARIABLE, raising=False)
+    monkeypatch.delenv(VARIABLE, raising=False)
 
 
 def test_windows_and_verdict(cli, server, tmp_path):
@@ -125,7 +131,7 @@ def test_servers_that_do_not_want_it(cli, status, body, reason):
 
 
 def test_the_admin_key(cli, monkeypatch, tmp_path):
-    monkeypatch.setenv(experiment.VARIABLE, "first")
+    monkeypatch.setenv(VARIABLE, "first")
     path = tmp_path / "key"
     path.write_text("# of the night shift\nowl second\n")
     with answering(401, b"") as (url, keys):
@@ -142,3 +148,45 @@ def test_the_admin_key(cli, monkeypatch, tmp_path):
 )
 def test_addresses_without_a_server(cli, url, reason):
     assert reason in refused(cli("experiment", "--url", url))
+
+
+def test_a_model_without_a_server(cli, model, tmp_path):
+    path = tmp_path / "record.json"
+    loop = ("--workload", "chat", "--concurrency", 2, "--max-tokens", 20, "--threads", 1)
+    done = cli("experiment", "--model", model, *loop, "--arms", "off,on:lookup:4", *SHORT, "--json", path)
+    assert done.status == 0
+    record = json.loads(path.read_text())
+    assert record["status"] in ("finished", "stopped_on_harm")
+    assert record["compared"] == "tokens_per_s"
+    assert record["provenance"]["models"]["model"]["file"] == "tiny.gguf"
+    assert {window["concurrency"] for window in record["windows"]} == {2.0}
+    assert all(window["itl_p95_ms"] >= window["itl_p50_ms"] > 0 for window in record["windows"])
+    drafted = {arm: sum(w["num_draft_tokens"] for w in record["windows"] if w["arm"] == arm) for arm in "AB"}
+    assert drafted["B"] > drafted["A"]
+    assert record["reason"] in done.out
+
+
+def test_ctrl_c_without_a_server(cli, model, tmp_path, monkeypatch):
+    def interrupt(record: object) -> str:
+        raise KeyboardInterrupt
+
+    path = tmp_path / "record.json"
+    monkeypatch.setattr(experiment, "_now", interrupt)
+    assert cli("experiment", "--model", model, "--workload", "chat", *SHORT, "--json", path).status == 130
+    record = json.loads(path.read_text())
+    assert (record["status"], len(record["windows"])) == ("stopped", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ("--model x --pool chats", "--pool is for an experiment on a server, without --model"),
+        ("--model x --url http://h", "--url is for an experiment on a server, without --model"),
+        ("--concurrency 2", "--concurrency is for an experiment with --model"),
+        ("--model x --arms off,fast", "arm 'fast' is not understood"),
+        ("--model x --blocks 1", "blocks is 1"),
+        ("--model x --workload poems", "unknown workload 'poems'"),
+    ],
+)
+def test_what_does_not_go_together(cli, arguments, reason):
+    assert reason in refused(cli("experiment", *arguments.split()))

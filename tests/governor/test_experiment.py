@@ -68,9 +68,9 @@ def test_arms_hold_as_designed_and_carry_over_is_left_out():
 
 
 def test_carry_over_is_as_long_as_the_longest_answer_but_no_longer_than_a_window():
-    for length, carry_over_s in ((17, 4.0), (400, 10.0)):
-        record = Traffic(length=length).run()
-        assert record["windows"][-1]["carry_over_s"] == carry_over_s
+    for length, carry_over_s, num_carried_over in ((17, 4.0, 0), (400, 10.0, 1)):
+        last = Traffic(length=length).run()["windows"][-1]
+        assert (last["carry_over_s"], last["num_carried_over"]) == (carry_over_s, num_carried_over)
 
 
 def test_a_faster_arm():

@@ -108,9 +108,14 @@ class Experiment:
         self._longest_s = 0.0
 
     @property
+    def arm(self) -> str | None:
+        """Which one holds now, "A" or "B"; None once the experiment is over."""
+        return self.design[len(self.windows)] if self.status == "running" else None
+
+    @property
     def setting(self) -> PoolConfig | None:
         """What the pool should have now; None once the experiment is over."""
-        return self.arms[self.design[len(self.windows)]] if self.status == "running" else None
+        return self.arms[self.arm] if self.arm else None
 
     def step(self, record: StepRecord, now_s: float) -> None:
         """The engine ended a step now."""
@@ -119,6 +124,8 @@ class Experiment:
                 first_s = self._seen.get(context, (now_s, now_s))[0]
                 self._seen[context] = first_s, now_s
                 self._longest_s = max(self._longest_s, now_s - first_s)
+                if self._window and first_s <= self._switched_s:
+                    self._window.carried_over.add(context)
         if self._window:
             self._window.step(record, now_s)
         self.tick(now_s)
@@ -179,7 +186,7 @@ class Experiment:
     def _switch(self, now_s: float) -> None:
         """The next window begins, with the carry-over of what ran before it."""
         self._window, self._switched_s = None, now_s
-        # No longer than a window: a request that goes on for hours must not end the experiment.
+        # No longer than a window: a request that goes on for hours must not hold up the experiment.
         known_s = min(self._longest_s, self.config.window_s)
         self._carry_over_end_s = now_s + max(self.config.carry_over_s, known_s)
         newest_s = max((last_s for _, last_s in self._seen.values()), default=0.0)

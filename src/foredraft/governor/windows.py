@@ -18,7 +18,7 @@ class Window:
     """Collects from `start_s` on, which is the end of a step, so that whole steps are counted.
 
     arm: "A" or "B". carry_over_s: what was left out before. routes: of the pool. share: the part of the device that
-    was the pool's in the last step of the window before.
+    was the pool's in the last step of the window before. carried_over: contexts in it that began before the arm held.
 
     A step's time is shared out over the sequences that decide a token in it, drafts or not: by rows, an arm would be
     charged for rows that cost next to nothing. A step that only reads prompts does not say whose; it is shared out as
@@ -37,6 +37,7 @@ class Window:
     num_rejections: int = 0
     device_s: float = 0.0
     idle_s: float = 0.0
+    carried_over: set[int] = field(default_factory=set)
     _decode_s: float = 0.0  # time of steps in which the pool decided tokens
     _sequence_s: float = 0.0  # the same for each of its sequences
     _last_s: float | None = None  # when the last step ended
@@ -87,6 +88,7 @@ class Window:
         return {
             "arm": self.arm,
             "carry_over_s": self.carry_over_s,
+            "num_carried_over": len(self.carried_over),
             "seconds": seconds,
             "tokens": self.tokens,
             "device_seconds": self.device_s,
