@@ -16,7 +16,7 @@ from foredraft.governor.experiment import Experiment, ExperimentConfig
 from foredraft.governor.pools import DEFAULT, PoolConfig
 
 ARMS = {"A": Speculation("off"), "B": Speculation("on", 4, ("lookup",))}
-CONFIG = ExperimentConfig(arms=("off", "on:lookup:4"), window_s=150.0, carry_over_s=5.0, blocks=4, seed=2)
+CONFIG = ExperimentConfig(arms=("off", "on:lookup:4"), window_s=70.0, carry_over_s=5.0, blocks=4, seed=2)
 PROMPTS = [Prompt("a", "the and the and the and", 12), Prompt("b", "in the end", 90)]
 
 
@@ -37,7 +37,7 @@ def test_windows_of_a_loop(llm):
 
     experiment = Experiment(CONFIG, PoolConfig(), [DEFAULT], 0.0)
     windows: list[int] = []
-    loop = ClosedLoop(llm, PROMPTS, encode, concurrency=3, max_tokens=60, clock=lambda: float(next(ticks)))
+    loop = ClosedLoop(llm, PROMPTS, encode, concurrency=3, max_tokens=40, clock=lambda: float(next(ticks)))
     loop.run(experiment, ARMS, lambda: windows.append(len(experiment.windows)))
     record = experiment.record()
     assert windows == list(range(1, 17))

@@ -116,12 +116,23 @@ def test_a_fault_of_ours_ends_the_experiment_only(server, monkeypatch, caplog):
     assert (found["status"], found["verdict"]) == ("failed", None)
 
 
-def test_what_cannot_be_kept_is_logged(server, monkeypatch):
+def test_an_engine_that_fails_ends_the_experiment(server):
+    name = begin(server, **LONG)
+    wait_for(lambda: server.governor.pools["default"] is not OWN)
+    server.runner._engine.has_failed = True
+    wait_for(lambda: server.runner._running is None)
+    server.runner._engine.has_failed = False
+    assert server.governor.pools["default"] is OWN
+    assert (record(server, name)["status"], record(server, name)["verdict"]) == ("failed", None)
+
+
+def test_what_cannot_be_kept_is_logged(server, caplog):
     def full(record: object) -> None:
         raise OSError("the disk is full")
 
     server.runner._save = full
     assert ended(server, begin(server, **SHORT))["status"] == "no_traffic"
+    assert [each for each in caplog.messages if "could not be kept" in each]
 
 
 def test_a_change_by_somebody_else_stays(server):

@@ -15,7 +15,7 @@ from foredraft.cli.admin_api import VARIABLE, AdminApi, admin_key
 from foredraft.cli.files import check_writable, write_json
 from foredraft.cli.options import loaded, model_options, prompt_tokens, split_names
 from foredraft.cli.output import progress
-from foredraft.errors import ConfigError, UnavailableError
+from foredraft.errors import ConfigError, ForedraftError, UnavailableError
 
 POLL_S = 0.5
 OF_A_SERVER = ("url", "admin_key_file", "pool")
@@ -159,6 +159,9 @@ def _on_a_model(options: Mapping[str, Any], wish: Mapping[str, Any], report: Rep
                 )
         except KeyboardInterrupt:
             tried.end("stopped", "stopped by Ctrl-C")
+            raise
+        except ForedraftError as error:
+            tried.end("failed", str(error))
             raise
         finally:
             report({**tried.record(), "provenance": provenance(files, given)})

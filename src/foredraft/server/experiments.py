@@ -127,7 +127,7 @@ class ExperimentRunner:
         self.record(name)
         running = self._running
         if running and running.id == name and running.task:
-            self._engine.post(partial(self._apply, lambda experiment: experiment.end("stopped", reason)))
+            self._engine.post(partial(self._apply, running, lambda experiment: experiment.end("stopped", reason)))
             await asyncio.wait({running.task})  # which goes on if whoever waits here goes away
         return self.record(name)
 
@@ -138,8 +138,8 @@ class ExperimentRunner:
 
     def step(self, record: StepRecord) -> None:
         """The engine ended a step, in whose thread this is called."""
-        if self._running:
-            self._apply(lambda experiment: experiment.step(record, self._clock()))
+        if running := self._running:
+            self._apply(running, lambda experiment: experiment.step(record, self._clock()))
 
     def tokens(self, route: str, num_tokens: int, seconds: float | None) -> None:
         """As Experiment.tokens."""
@@ -153,12 +153,11 @@ class ExperimentRunner:
             with self._lock:
                 running.experiment.first_token(route, seconds)
 
-    def _apply(self, change: Callable[[Experiment], None]) -> None:
+    def _apply(self, running: _Running, change: Callable[[Experiment], None]) -> None:
         """In the engine's thread: tell the experiment something, then give the pool what it should have now."""
-        running, pools = self._running, self._governor.pools
-        if running is None or running.is_over:
+        if running.is_over:
             return
-        experiment, pool = running.experiment, running.experiment.config.pool
+        experiment, pools, pool = running.experiment, self._governor.pools, running.experiment.config.pool
         with self._lock:
             if pools[pool] is not running.given:
                 experiment.end("stopped", f"the settings of pool {pool} were changed meanwhile, which stays")
@@ -180,11 +179,7 @@ class ExperimentRunner:
     async def _follow(self, running: _Running) -> None:
         """Keep time for an experiment, and at its end keep what came of it."""
         while not running.is_over:
-            if self._engine.has_failed:
-                self._engine.post(
-                    partial(self._apply, lambda experiment: experiment.end("failed", "the engine failed"))
-                )
-            self._engine.post(partial(self._apply, lambda experiment: experiment.tick(self._clock())))
+            self._engine.post(partial(self._apply, running, self._tick))
             await asyncio.sleep(TICK_S)
         record = self._described(running)
         log.info("experiment %s is over: %s", running.id, record["verdict"] or record["status"])
