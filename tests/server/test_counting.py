@@ -150,3 +150,13 @@ def test_the_page_is_what_prometheus_reads():
     page = Metrics({'a "quoted"\nroute': "pool"}, []).render().decode()
     assert re.search(r'route="a \\"quoted\\"\\nroute"', page)
     assert page.endswith("\n")
+
+
+def test_latencies_are_told_on():
+    metrics = Metrics(ROUTES, [])
+    heard: list[tuple[object, ...]] = []
+    metrics.on_first_token = metrics.on_tokens = lambda *what: heard.append(what)
+    metrics.first_token("chat", 0.5)
+    metrics.tokens("enrich", 3, None)
+    metrics.tokens("enrich", 2, 0.25)
+    assert heard == [("chat", 0.5), ("enrich", 3, None), ("enrich", 2, 0.25)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import prometheus_client as prometheus
@@ -28,10 +28,14 @@ class Metrics:
     configuration, never from a request, so that nobody can make series. All series are there from the start, at 0,
     except for positions in a draft, of which there are at most as many as the longest draft has tokens.
 
+    on_first_token, on_tokens: hear what `first_token` and `tokens` are told.
+
     Methods raise KeyError for an outcome that is not known, and a route or proposer that was not named at the start.
     """
 
     def __init__(self, routes: Mapping[str, str], proposers: Sequence[str]) -> None:
+        self.on_first_token: Callable[[str, float], None] = lambda route, seconds: None
+        self.on_tokens: Callable[[str, int, float | None], None] = lambda route, num_tokens, seconds: None
         self._registry = prometheus.CollectorRegistry()
         self._families = {metric.name: self._register(metric) for metric in METRICS}
         self._routes = {route: (pool, route) for route, pool in routes.items()}
@@ -49,6 +53,7 @@ class Metrics:
     def first_token(self, route: str, seconds: float) -> None:
         """The first token of a request's answer is there, `seconds` after the request was."""
         self._of(metrics.TIME_TO_FIRST_TOKEN, *self._routes[route]).observe(seconds)
+        self.on_first_token(route, seconds)
 
     def prompt(self, route: str, num_tokens: int, num_cached: int) -> None:
         """A prompt has been read, some of it out of the prefix cache. Once, however many choices continue it."""
@@ -64,6 +69,7 @@ class Metrics:
             latency = self._of(metrics.INTER_TOKEN_LATENCY, *labels)
             for _ in range(num_tokens):
                 latency.observe(seconds / num_tokens)
+        self.on_tokens(route, num_tokens, seconds)
 
     def step(self, record: StepRecord) -> None:
         """The engine made a step."""

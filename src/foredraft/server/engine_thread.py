@@ -111,6 +111,10 @@ class EngineThread:
         await asyncio.to_thread(self._thread.join)
         self._is_started = False
 
+    def post(self, command: Callable[[], None]) -> None:
+        """Have the engine's thread run a command between two steps, after all that was sent before. From any thread."""
+        self._commands.put(command)
+
     def check_ready(self) -> None:
         """Raise the ApiError that a new request has to be answered with, if any."""
         if not self.is_ready:
