@@ -21,9 +21,9 @@ STEP = TraceStep(
 # What a line is made of. Where this changes, older files cannot be read as newer ones: raise VERSION.
 FIELDS = {
     TraceStep: "snapshot plan record before",
-    Snapshot: "step seats num_rows sequence_context row_context other_tokens has_prompt_rows pass_cost draft_costs "
-    "overhead_s rate is_drafting",
-    Seat: "context_id route context_len credit_s horizon candidates",
+    Snapshot: "step seats credits_s num_rows sequence_context row_context other_tokens has_prompt_rows pass_cost "
+    "draft_costs overhead_s rate is_drafting",
+    Seat: "context_id route context_len horizon candidates",
     Candidate: "proposer survival is_ready catch_up",
     PassCost: "rows seconds sequence_token_s row_token_s",
     Plan: "choices expected_tokens step_s plain_s",
