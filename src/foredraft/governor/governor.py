@@ -8,6 +8,7 @@ from foredraft.core import Speculation
 from foredraft.errors import ConfigError
 from foredraft.governor.plan import Plan, Snapshot
 from foredraft.governor.pools import DEFAULT, PoolConfig
+from foredraft.governor.report import RouteReport
 
 
 class Governor:
@@ -34,7 +35,15 @@ class Governor:
         return self.routes.get(route, DEFAULT)
 
     def mode(self, route: str, asked: Speculation) -> str:
-        """How a sequence is drafted for now: off where its pool is off, as its pool is where it leaves that open (auto),
-        else as it asks itself."""
+        """How a sequence is drafted for now: off where its pool is off, as its pool is where it leaves that open, else
+        as it asks itself."""
         mode = self.pools[self.pool_of(route)].mode
         return mode if mode == "off" or asked.mode == "auto" else asked.mode
+
+    def report(self) -> list[RouteReport]:
+        """What is known of every proposer on every route that has been drafted for."""
+        return []
+
+    def crossover(self, route: str) -> float | None:
+        """The most running sequences at which a draft for this route still pays; None as long as that is not known."""
+        return None
