@@ -10,6 +10,7 @@ from typing import Any
 from foredraft.config import check, option
 from foredraft.core import Speculation
 from foredraft.engine.config import ModelConfig
+from foredraft.server.alerts import AlertConfig
 from foredraft.server.logs import LogConfig
 
 
@@ -55,6 +56,7 @@ class ServerConfig(Limits):
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     speculation: Speculation = Speculation()  # noqa: RUF009 (frozen)
     logs: LogConfig = LogConfig()  # noqa: RUF009 (frozen)
+    alerts: AlertConfig = AlertConfig()  # noqa: RUF009 (frozen)
 
 
 SECTIONS = {
@@ -63,11 +65,12 @@ SECTIONS = {
     "limits": Limits,
     "speculation": Speculation,
     "logs": LogConfig,
+    "alerts": AlertConfig,
 }
 
 
 def assembled(config: Mapping[str, Any]) -> ServerConfig:
     """The server's settings out of what `foredraft.config.load` made of all SECTIONS."""
-    others = {name: config[name] for name in ("speculation", "logs")}
+    others = {name: config[name] for name in ("speculation", "logs", "alerts")}
     server: ServerConfig = replace(config["server"], **vars(config["limits"]), **others)
     return server
