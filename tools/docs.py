@@ -1,5 +1,5 @@
-"""Write the generated documentation: cli.md, config.md and metrics.md in docs/, and the list of modules in
-docs/architecture.md.
+"""Write the generated documentation: cli.md, config.md and metrics.md in docs/, the list of modules in
+docs/architecture.md, and the dashboard in examples/grafana/.
 
 With --check, only say what is out of date.
 """
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import dashboard
 
 from foredraft.cli.main import cli
 from foredraft.config import keys
@@ -142,6 +143,7 @@ def main() -> None:
         DOCS / "config.md": config_page(),
         DOCS / "metrics.md": metrics_page(),
         ARCHITECTURE: architecture_page(),
+        ROOT / "examples" / "grafana" / "foredraft.json": dashboard.page(),
     }
     for path, text in pages.items():
         if path.exists() and path.read_text() == text:

@@ -128,6 +128,7 @@ INTER_TOKEN_LATENCY = Metric(
     "gaps of t / m.",
     _ROUTE,
     {
+        "median": _percentile(0.5, "inter_token_latency_seconds"),
         "95th percentile": _percentile(0.95, "inter_token_latency_seconds"),
         "mean": _mean("inter_token_latency_seconds"),
     },
