@@ -84,13 +84,6 @@ def best_k(alpha: float, c: float, k_max: int, pass_cost: PassCost = _constant_c
     return max(range(k_max + 1), key=lambda k: (speedup(alpha, k, c, pass_cost, batch), -k))
 
 
-def crossover(alpha: float, c: float, k_max: int, limit: int, pass_cost: PassCost = _constant_cost) -> int:
-    """The largest batch of 1 to `limit` for which a draft still pays; 0 where none does. c: as for a batch of 1."""
-    _check(k=k_max, batch=limit)
-    batches = range(limit, 0, -1)
-    return next((batch for batch in batches if best_k(alpha, c, k_max, pass_cost, batch) > 0), 0)
-
-
 def estimate_alpha(num_accepted: int, num_ended_by_rejection: int) -> float | None:
     """Accepted tokens over trials (accepted tokens plus drafts that a rejection ended); None before any trial."""
     if num_accepted < 0 or num_ended_by_rejection < 0:

@@ -84,11 +84,11 @@ def test_devices_where_speculation_cannot_help():
     advice = only(SPENT)
     assert advice.rule == "add_devices"
     assert advice.reason == (
-        "ITL p95 is 60.0 ms, the objective 50 ms; 12.0 answers run, and no draft pays above 6.0; "
+        "ITL p95 is 60.0 ms, the objective 50 ms; 12.0 answers run, and no draft pays from 6.0 on; "
         "a step adds 1.20 tokens to an answer"
     )
     assert rules(replace(SPENT, mode="off")) == ["add_devices"]
-    assert rules(replace(SPENT, concurrency=6.0)) == []
+    assert rules(replace(SPENT, concurrency=5.9)) == []
     assert rules(replace(SPENT, itl_p95_ms=50.0)) == []
     assert rules(replace(SPENT, itl_p95_ms=50.0, ttft_p95_ms=501.0)) == ["add_devices"]
     assert only(replace(SPENT, itl_p95_ms=None, ttft_p95_ms=501.0)).reason.startswith("TTFT p95 is 501.0 ms")
@@ -97,7 +97,7 @@ def test_devices_where_speculation_cannot_help():
 def test_off_past_the_crossover_where_drafts_are_made():
     advice = only(WRONG)
     assert advice.rule == "turn_off"
-    assert advice.reason == "12.0 answers run, and no draft pays above 6.0, and 90% of the steps have drafts"
+    assert advice.reason == "12.0 answers run, and no draft pays from 6.0 on, and 90% of the steps have drafts"
     assert advice.action == "set the mode of pool interactive to off, or to auto, which drafts where it pays"
     assert only(replace(WRONG, mode="auto")).action == "set the mode of pool interactive to off"
     assert rules(replace(WRONG, drafts_per_step=0.01)) == []

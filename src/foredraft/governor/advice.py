@@ -39,7 +39,7 @@ Key = tuple[str, str, str, str | None]  # rule, pool, route, proposer
 
 @dataclass(frozen=True)
 class Acceptance:
-    """How many tokens of a proposer were tried for a route and accepted: in the window, and ever before it."""
+    """How many tokens of a proposer were tried for a route and accepted: lately, and ever before that."""
 
     num_accepted: int
     num_trials: int
@@ -81,8 +81,8 @@ class Situation:
 
     mode: of the pool, and off also where the route's requests ask for that. concurrency: answers that one step of the
     engine goes on with, those of other routes included, in the mean. drafts_per_step: share of the route's steps that
-    had a draft. tokens_per_step: what a step adds to an answer, 1 without drafts. crossover: the concurrency above
-    which no draft pays. acceptance: by proposer.
+    had a draft. tokens_per_step: what a step adds to an answer, 1 without drafts. crossover: the concurrency from which
+    on no draft pays. acceptance: by proposer.
     """
 
     pool: str
@@ -211,9 +211,9 @@ def _late(name: str, p95_ms: float | None, objective_ms: float | None, slack: fl
 
 
 def _past_crossover(s: Situation, slack: float) -> str | None:
-    if s.concurrency is None or s.crossover is None or s.concurrency <= s.crossover * (1 - slack):
+    if s.concurrency is None or s.crossover is None or s.concurrency < s.crossover * (1 - slack):
         return None
-    return f"{s.concurrency:.1f} answers run, and no draft pays above {s.crossover:.1f}"
+    return f"{s.concurrency:.1f} answers run, and no draft pays from {s.crossover:.1f} on"
 
 
 def _no_gain(s: Situation) -> bool:

@@ -45,5 +45,5 @@ class Governor:
         return []
 
     def crossover(self, route: str) -> float | None:
-        """The most running sequences at which a draft for this route still pays; None as long as that is not known."""
+        """The number of sequences from which on no draft for this route pays; None as long as that is not known."""
         return None

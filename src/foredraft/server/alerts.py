@@ -10,7 +10,6 @@ import asyncio
 import logging
 import socket
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -21,14 +20,13 @@ from typing import Any
 from foredraft.config import check, option
 from foredraft.governor.advice import Advice, Ratio
 from foredraft.governor.adviser import Adviser
-from foredraft.server.counting import Metrics, Reading
+from foredraft.server.counting import Metrics
 from foredraft.server.engine_thread import EngineThread
 from foredraft.server.webhook import Webhook, check_url
-from foredraft.server.windows import Governed, Window, situations
+from foredraft.server.windows import Governed, History, situations
 
 log = logging.getLogger("foredraft.alerts")
 
-WINDOW_S = 60.0  # or an interval, where that is longer: enough tokens for a p95, and short enough to see a collapse
 VERSION = 1  # of the webhook's messages
 
 
@@ -65,7 +63,7 @@ class Alerts:
     ) -> None:
         self._config, self._engine, self._metrics, self._clock = config, engine, metrics, clock
         self._adviser = Adviser()
-        self._readings: deque[tuple[float, Reading]] = deque()
+        self._history = History()
         self._webhook = Webhook(config.webhook_url, metrics.webhook) if config.webhook_url else None
         self._source = {"host": socket.gethostname(), "model": engine.llm.model_name}
         self.ratios: dict[str, Ratio] = {}
@@ -94,8 +92,9 @@ class Alerts:
     async def look(self) -> None:
         """Judge how things stand now, and tell what has begun and ended since the last time."""
         governed = await self._engine.call(self._governed)
-        now, window = self._window()
-        found = list(situations(window, self._metrics.routes, self._metrics.proposers, governed, self.ratios))
+        now = self._clock()
+        self._history.add(now, self._metrics.read(), governed.quarantined)
+        found = list(situations(self._history, self._metrics.routes, self._metrics.proposers, governed, self.ratios))
         changes = self._adviser.evaluate(found, now)
         collapsed = {
             (each.route, proposer)
@@ -124,14 +123,6 @@ class Alerts:
         if self._config.quarantine:
             quarantined |= collapsed
         return frozenset(quarantined)
-
-    def _window(self) -> tuple[float, Window]:
-        """From the newest reading that is WINDOW_S old, or the oldest there is, to now."""
-        now = self._clock()
-        self._readings.append((now, self._metrics.read()))
-        while len(self._readings) > 2 and self._readings[1][0] <= now - WINDOW_S:
-            self._readings.popleft()
-        return now, Window(self._readings[0][1], self._readings[-1][1])
 
     def _tell(self, state: str, advice: Advice) -> None:
         fields: dict[str, Any] = {name: value for name, value in asdict(advice).items() if value is not None}
