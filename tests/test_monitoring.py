@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def exported() -> dict[str, set[str]]:
 
 @pytest.fixture
 def promtool() -> str:
-    path = shutil.which("promtool")
+    path = shutil.which("promtool") or shutil.which("promtool", path=str(Path(sys.executable).parent))
     if path is None:
         pytest.skip("promtool is not installed; Debian's package prometheus has it")
     return path

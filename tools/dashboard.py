@@ -1,11 +1,11 @@
-"""The Grafana dashboard of examples/grafana/foredraft.json, made of the queries in server/metrics.py."""
+"""The Grafana dashboard of examples/grafana/foredraft.json, made of the metrics' own queries."""
 
 import json
 from dataclasses import dataclass
 from typing import Any
 
-from foredraft.server import metrics
-from foredraft.server.metrics import Metric
+from foredraft.server import governor_metrics, metrics
+from foredraft.server.metric import Metric
 
 WIDTH, HEIGHT = 8, 8  # of a panel; Grafana's grid is 24 wide
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -70,12 +70,14 @@ ROWS = {
             ),
         ),
         Panel(
-            "Switches of the governor per minute", "short", ((metrics.SWITCHES, "switches per minute", "{{route}}"),)
+            "Switches of the governor per minute",
+            "short",
+            ((governor_metrics.SWITCHES, "switches per minute", "{{route}}"),),
         ),
         Panel(
             "Calibration error of the governor, worst of a route",
             "percentunit",
-            ((metrics.CALIBRATION_ERROR, "worst of a route", "{{route}}"),),
+            ((governor_metrics.CALIBRATION_ERROR, "worst of a route", "{{route}}"),),
         ),
     ),
     "Load": (
@@ -88,11 +90,16 @@ ROWS = {
         Panel("KV cache in use", "percentunit", ((metrics.KV_USE, "highest of the last 15 minutes", "{{instance}}"),)),
     ),
     "Advice": (
-        Panel("Advice that stands", "short", ((metrics.ADVICE, "what stands", "{{route}}, {{rule}}"),)),
+        Panel("Advice that stands", "short", ((governor_metrics.ADVICE, "what stands", "{{route}}, {{rule}}"),)),
         Panel(
-            "Proposers in quarantine", "short", ((metrics.QUARANTINED, "who is in quarantine", BY_PROPOSER),), "table"
+            "Proposers in quarantine",
+            "short",
+            ((governor_metrics.QUARANTINED, "who is in quarantine", BY_PROPOSER),),
+            "table",
         ),
-        Panel("Pools that are off", "short", ((metrics.POOL_MODE, "pools that are off", "{{pool}}"),), "table"),
+        Panel(
+            "Pools that are off", "short", ((governor_metrics.POOL_MODE, "pools that are off", "{{pool}}"),), "table"
+        ),
     ),
 }
 

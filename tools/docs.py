@@ -17,7 +17,8 @@ import dashboard
 from foredraft.cli.main import cli
 from foredraft.config import keys
 from foredraft.server.config import SECTIONS
-from foredraft.server.metrics import METRICS, Metric
+from foredraft.server.metric import Metric
+from foredraft.server.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -41,7 +42,7 @@ errors that say what is allowed. `examples/foredraft.toml` is one to begin with.
 """
 METRICS_HEAD = """# Metrics
 
-<!-- Written by `make docs` from server/metrics.py; change that, not this page. -->
+<!-- Written by `make docs` from server/metrics.py and governor_metrics.py; change those, not this page. -->
 
 What `/metrics` tells Prometheus. Counters, no ratios: rates and shares over any window follow in PromQL, below each
 metric. The labels `pool`, `route` and `proposer` have values from the configuration only. Names that vLLM has too (with

@@ -12,8 +12,9 @@ from prometheus_client.metrics_core import Metric as Family
 
 from foredraft.governor.advice import RULES, Key
 from foredraft.governor.report import RouteReport
-from foredraft.server import metrics
-from foredraft.server.metrics import METRICS, Metric
+from foredraft.server import governor_metrics, metrics
+from foredraft.server.metric import Metric
+from foredraft.server.metrics import METRICS
 from foredraft.steps import StepRecord
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -93,7 +94,7 @@ class Metrics:
             for position in range(draft.num_accepted):
                 counts[metrics.ACCEPTED_PER_POSITION, *labels, position] += 1
         for route, decision in _decisions(record).items():
-            counts[metrics.DECIDED_STEPS, *self._routes[route], decision] = 1
+            counts[governor_metrics.DECIDED_STEPS, *self._routes[route], decision] = 1
         for (metric, *values), count in counts.items():
             self._of(metric, *values).inc(count)
         for phase, seconds in record.phase_seconds.items():
@@ -114,32 +115,35 @@ class Metrics:
     ) -> None:
         """How pools are governed now: modes by pool, (route, proposer) in quarantine, what the governor has learned."""
         for pool in {pool for pool, _ in self._routes.values()}:
-            for mode in metrics.MODES:
-                self._of(metrics.POOL_MODE, pool, mode).set(modes.get(pool) == mode)
+            for mode in governor_metrics.MODES:
+                self._of(governor_metrics.POOL_MODE, pool, mode).set(modes.get(pool) == mode)
+        known = {(report.route, report.proposer): report for report in reports}
         for drafting, labels in self._drafting.items():
-            self._of(metrics.QUARANTINED, *labels).set(drafting in quarantined)
-        for report in reports:
-            labels = self._drafting[report.route, report.proposer]
-            self._of(metrics.ALPHA, *labels).set(_known(report.alpha))
-            self._of(metrics.CALIBRATION_ERROR, *labels).set(_known(report.calibration_error))
-            new = max(report.num_switches - self._switches[report.route], 0)
-            self._of(metrics.SWITCHES, *self._routes[report.route]).inc(new)
-            self._switches[report.route] += new
+            report = known.get(drafting)
+            self._of(governor_metrics.QUARANTINED, *labels).set(drafting in quarantined)
+            self._of(governor_metrics.ALPHA, *labels).set(_number(report.alpha if report else None))
+            self._of(governor_metrics.CALIBRATION_ERROR, *labels).set(
+                _number(report.calibration_error if report else None)
+            )
+            if report:  # of the route, and counted once
+                new = max(report.num_switches - self._switches[report.route], 0)
+                self._of(governor_metrics.SWITCHES, *self._routes[report.route]).inc(new)
+                self._switches[report.route] += new
 
     def advice(self, standing: Collection[Key], begun: Collection[Key]) -> None:
         """The advice that stands now, and what of it is new."""
         counts = Counter((route, rule) for rule, _, route, _ in standing)
         for route, labels in self._routes.items():
             for rule in RULES:
-                self._of(metrics.ADVICE, *labels, rule).set(counts[route, rule])
+                self._of(governor_metrics.ADVICE, *labels, rule).set(counts[route, rule])
         for rule, _, route, _ in begun:
-            self._of(metrics.ALERTS, *self._routes[route], rule).inc()
+            self._of(governor_metrics.ALERTS, *self._routes[route], rule).inc()
 
     def webhook(self, outcome: str) -> None:
-        """A message to the webhook is done with, with one of metrics.DELIVERIES."""
-        if outcome not in metrics.DELIVERIES:
+        """A message to the webhook is done with, with one of governor_metrics.DELIVERIES."""
+        if outcome not in governor_metrics.DELIVERIES:
             raise KeyError(outcome)
-        self._of(metrics.WEBHOOKS, outcome).inc()
+        self._of(governor_metrics.WEBHOOKS, outcome).inc()
 
     def read(self) -> Reading:
         """The value of every series as it is now."""
@@ -181,12 +185,12 @@ class Metrics:
 
 
 def _decisions(record: StepRecord) -> dict[str, str]:
-    """By route, one of metrics.DECISIONS; a route is left out where none was open (an answer's last token, say)."""
+    """By route, one of DECISIONS; a route is left out where none was open (an answer's last token, say)."""
     reasons = record.undrafted.items()
     found = {record.routes[context_id]: "no_draft" for context_id, reason in reasons if reason in _UNWANTED}
     found |= {record.routes[context_id]: "draft" for context_id, reason in reasons if reason in _IN_VAIN}
     return found | {record.routes[draft.context_id]: "draft" for draft in record.drafts}
 
 
-def _known(value: float | None) -> float:
+def _number(value: float | None) -> float:
     return math.nan if value is None else value

@@ -15,7 +15,7 @@ from foredraft.governor.pools import PoolConfig
 from foredraft.governor.report import RouteReport
 from foredraft.server import metrics
 from foredraft.server.counting import Reading
-from foredraft.server.metrics import Metric
+from foredraft.server.metric import Metric
 
 WINDOW_S = 60.0  # or an interval, where that is longer: enough tokens for a p95, and little that is over
 MOST_S = 600.0  # as far back as acceptance may reach for enough trials
