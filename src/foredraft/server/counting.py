@@ -26,7 +26,7 @@ _KINDS: Mapping[str, Any] = {
 }
 
 
-_UNWANTED = ("off", "not_worth_it")  # reasons for no draft that are decisions against one,
+_UNWANTED = ("off", "crowded", "not_worth_it")  # reasons for no draft that are decisions against one,
 _IN_VAIN = ("no_match", "failed")  # and those where one was asked for
 
 
