@@ -1,5 +1,5 @@
-"""Write the generated documentation: cli.md, config.md and metrics.md in docs/, and the list of modules in
-docs/architecture.md.
+"""Write the generated documentation: cli.md, config.md and metrics.md in docs/, the list of modules in
+docs/architecture.md, and the dashboard in examples/grafana/.
 
 With --check, only say what is out of date.
 """
@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import dashboard
 
 from foredraft.cli.main import cli
 from foredraft.config import keys
 from foredraft.server.config import SECTIONS
-from foredraft.server.metrics import METRICS, Metric
+from foredraft.server.metric import Metric
+from foredraft.server.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -40,7 +42,7 @@ errors that say what is allowed. `examples/foredraft.toml` is one to begin with.
 """
 METRICS_HEAD = """# Metrics
 
-<!-- Written by `make docs` from server/metrics.py; change that, not this page. -->
+<!-- Written by `make docs` from server/metrics.py and governor_metrics.py; change those, not this page. -->
 
 What `/metrics` tells Prometheus. Counters, no ratios: rates and shares over any window follow in PromQL, below each
 metric. The labels `pool`, `route` and `proposer` have values from the configuration only. Names that vLLM has too (with
@@ -141,6 +143,7 @@ def main() -> None:
         DOCS / "config.md": config_page(),
         DOCS / "metrics.md": metrics_page(),
         ARCHITECTURE: architecture_page(),
+        ROOT / "examples" / "grafana" / "foredraft.json": dashboard.page(),
     }
     for path, text in pages.items():
         if path.exists() and path.read_text() == text:

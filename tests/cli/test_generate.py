@@ -84,6 +84,8 @@ def test_json(cli, fake):
         2,
         "--seed",
         7,
+        "--speculation",
+        "on",
         "--json",
     )
     result = json.loads(done.out)

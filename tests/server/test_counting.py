@@ -11,7 +11,7 @@ from fakes import BrokenProposer, new_engine, new_sequence, proposers
 from foredraft.core import SamplingParams, Speculation, SpeculationStats
 from foredraft.server.counting import Metrics
 from foredraft.server.metrics import OUTCOMES, ROW_KINDS
-from foredraft.steps import NO_DRAFT_REASONS, PHASES
+from foredraft.steps import NO_DRAFT_REASONS, PHASES, DraftOutcome, StepRecord
 from prometheus_page import series
 
 ROUTES = {"chat": "interactive", "enrich": "batch"}
@@ -104,6 +104,45 @@ def test_requests_and_load():
     assert found["num_sequences_running", "interactive", "chat"] == 0
     assert found["num_sequences_running", "batch", "enrich"] == 1
     assert found["kv_cache_usage_ratio",] == 0.5
+
+
+def test_decisions_are_counted_by_route_and_step():
+    metrics = Metrics(ROUTES, ["lookup"])
+    routes = {0: "chat", 1: "chat", 2: "enrich"}
+
+    def step(undrafted: dict[int, str], *drafts: DraftOutcome) -> None:
+        metrics.step(StepRecord(0, 3, 0, 3, 0, drafts, undrafted, {}, routes, {}))
+
+    step({1: "not_worth_it", 2: "not_worth_it"}, DraftOutcome(0, "lookup", 4, 2, True))
+    step({0: "no_match", 1: "not_worth_it", 2: "off"})  # one was asked for, in vain
+    step({0: "no_budget", 1: "no_proposer"})  # nothing was open
+    found = series(metrics)
+    decisions = "governor_decisions_total"
+    assert (found[decisions, "draft", "interactive", "chat"], found[decisions, "no_draft", "interactive", "chat"]) == (
+        2,
+        0,
+    )
+    assert (found[decisions, "draft", "batch", "enrich"], found[decisions, "no_draft", "batch", "enrich"]) == (0, 2)
+
+
+def test_advice_and_messages():
+    metrics = Metrics(ROUTES, ["lookup", "draft_model"])
+    lookup, model, on = (
+        ("change_drafter", "interactive", "chat", "lookup"),
+        ("change_drafter", "interactive", "chat", "draft_model"),
+        ("turn_on", "batch", "enrich", None),
+    )
+    metrics.advice([lookup, model, on], [lookup, model, on])
+    metrics.advice([lookup], [])
+    metrics.webhook("failed")
+    found = series(metrics)
+    assert found["advice_active", "interactive", "chat", "change_drafter"] == 1
+    assert found["advice_active", "batch", "enrich", "turn_on"] == 0
+    assert found["alerts_total", "interactive", "chat", "change_drafter"] == 2
+    assert found["alerts_total", "batch", "enrich", "turn_on"] == 1
+    assert (found["webhook_messages_total", "failed"], found["webhook_messages_total", "sent"]) == (1, 0)
+    with pytest.raises(KeyError, match="lost"):
+        metrics.webhook("lost")
 
 
 def test_all_series_are_there_before_anything_happens():

@@ -51,6 +51,6 @@ def test_limits_of_a_server_are_checked_too():
 @pytest.mark.parametrize("section", SECTIONS.values())
 def test_every_key_is_described(section):
     described = keys(section)
-    not_for_files = {"api_keys", "speculation", "logs", *keys(Limits)} if section is ServerConfig else set()
+    not_for_files = {"api_keys", "speculation", "logs", "alerts", *keys(Limits)} if section is ServerConfig else set()
     assert described.keys() == {field.name for field in fields(section)} - not_for_files
     assert all(key.help.endswith(".") and key.allowed for key in described.values())

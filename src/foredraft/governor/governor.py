@@ -23,6 +23,7 @@ from foredraft.governor.pools import DEFAULT, PoolConfig
 from foredraft.governor.report import RouteReport, Switches
 from foredraft.governor.shadows import Shadows
 from foredraft.steps import StepRecord
+from foredraft.theory import speedup
 
 THINKING = 0.003  # share of the time that may go into deciding not to draft
 PROBING = 0.005  # share of the time that probes may cost
@@ -31,6 +32,7 @@ PATIENCE, NEW_PATIENCE = 1.0, 0.25  # plain steps; time for decisions that earli
 PROBE_DEPTH = 2
 MOST_DEPTH = 8  # tokens that a proposer which runs a model may draft
 HORIZON = 50  # steps over which reading up for a proposer has to pay
+CONCURRENCIES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 KEPT_STEPS = 8  # steps without a draft after which drafting counts as stopped
 MOST_CREDIT = 20  # plain steps that a route's head start is worth at most
 MOST_ALLOWANCE_S = 1.0
@@ -240,6 +242,27 @@ class Governor:
             )
             for (route, proposer), calibration in list(self.acceptance.calibration.items())
         ]
+
+    def crossover(self, route: str) -> float | None:
+        """How many sequences have to run for no draft to pay on a route, by what is known of its proposers; None where
+        nothing is known yet, or drafting always pays. Measures nothing."""
+        known = {
+            name: self.acceptance.mean(route, name) for other, name in self.acceptance.calibration if other == route
+        }
+        if self._curves is None or not known:
+            return None
+        target, drafts = self._curves.target.cost, self._curves.drafts
+        for num_sequences in CONCURRENCIES:
+            gains = [
+                speedup(alpha, k, drafts[name].cost(num_sequences) / target(num_sequences) if name in drafts else 0.0,
+                        target, num_sequences)
+                for name, alpha in known.items()
+                for k in range(1, MOST_DEPTH + 1)
+                if alpha is not None
+            ]  # fmt: skip
+            if max(gains, default=0.0) < 1 + START_GAIN:
+                return num_sequences
+        return None
 
     def _look(self, turns: Sequence[Turn], offers: Mapping[int, Sequence[Draft]], load: Load) -> Snapshot:
         return Snapshot(

@@ -11,6 +11,7 @@ from foredraft import __version__
 from foredraft.proposers import ALWAYS
 from foredraft.server import chat, completions, errors, info
 from foredraft.server.admission import Admission
+from foredraft.server.alerts import Alerts
 from foredraft.server.auth import ApiKeys
 from foredraft.server.body_limit import BodyLimit
 from foredraft.server.config import ServerConfig
@@ -30,7 +31,8 @@ def create_app(engine: EngineThread, config: ServerConfig) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         engine.start()
         try:
-            yield
+            async with alerts.running():
+                yield
         finally:
             await engine.stop()
             service.format_executor.shutdown(wait=False, cancel_futures=True)
@@ -45,6 +47,7 @@ def create_app(engine: EngineThread, config: ServerConfig) -> FastAPI:
     )
     errors.install(app)
     metrics = Metrics({ROUTE: POOL}, (*ALWAYS, *engine.llm.proposers))
+    alerts = Alerts(config.alerts, engine, metrics)
     service = Service(engine, config, Admission(engine.llm.max_sequences + config.max_queue), metrics)
     for module in (chat, completions, info):
         app.include_router(module.router(service))

@@ -11,6 +11,7 @@ from foredraft.config import check, option
 from foredraft.core import Speculation
 from foredraft.engine.config import ModelConfig
 from foredraft.governor.trace import TraceConfig
+from foredraft.server.alerts import AlertConfig
 from foredraft.server.logs import LogConfig
 
 
@@ -56,6 +57,7 @@ class ServerConfig(Limits):
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     speculation: Speculation = Speculation()  # noqa: RUF009 (frozen)
     logs: LogConfig = LogConfig()  # noqa: RUF009 (frozen)
+    alerts: AlertConfig = AlertConfig()  # noqa: RUF009 (frozen)
 
 
 SECTIONS = {
@@ -65,11 +67,12 @@ SECTIONS = {
     "speculation": Speculation,
     "logs": LogConfig,
     "trace": TraceConfig,
+    "alerts": AlertConfig,
 }
 
 
 def assembled(config: Mapping[str, Any]) -> ServerConfig:
     """The server's settings out of what `foredraft.config.load` made of all SECTIONS."""
-    others = {name: config[name] for name in ("speculation", "logs")}
+    others = {name: config[name] for name in ("speculation", "logs", "alerts")}
     server: ServerConfig = replace(config["server"], **vars(config["limits"]), **others)
     return server

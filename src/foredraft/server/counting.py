@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import prometheus_client as prometheus
 from prometheus_client.metrics_core import Metric as Family
 
-from foredraft.server import metrics
-from foredraft.server.metrics import METRICS, Metric
+from foredraft.governor.advice import RULES, Key
+from foredraft.governor.report import RouteReport
+from foredraft.server import governor_metrics, metrics
+from foredraft.server.metric import Metric
+from foredraft.server.metrics import METRICS
 from foredraft.steps import StepRecord
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Reading = Mapping[str, Mapping[tuple[str, ...], float]]  # every series, by name and its labels' values in their order
 _KINDS: Mapping[str, Any] = {
     "counter": prometheus.Counter,
     "gauge": prometheus.Gauge,
     "histogram": prometheus.Histogram,
 }
+
+
+_UNWANTED = ("off", "crowded", "not_worth_it")  # reasons for no draft that are decisions against one,
+_IN_VAIN = ("no_match", "failed")  # and those where one was asked for
 
 
 class Metrics:
@@ -38,8 +47,10 @@ class Metrics:
         self.on_tokens: Callable[[str, int, float | None], None] = lambda route, num_tokens, seconds: None
         self._registry = prometheus.CollectorRegistry()
         self._families = {metric.name: self._register(metric) for metric in METRICS}
+        self.routes, self.proposers = dict(routes), tuple(proposers)
         self._routes = {route: (pool, route) for route, pool in routes.items()}
         self._drafting = {(r, p): (*labels, p) for r, labels in self._routes.items() for p in proposers}
+        self._switches: Counter[str] = Counter()  # by route, as far as they have been counted
         for metric in METRICS:
             for labels in self._first_labels(metric):
                 self._of(metric, *labels)
@@ -88,6 +99,8 @@ class Metrics:
             counts[metrics.REJECTED_DRAFTS, *labels] += draft.is_rejected
             for position in range(draft.num_accepted):
                 counts[metrics.ACCEPTED_PER_POSITION, *labels, position] += 1
+        for route, decision in _decisions(record).items():
+            counts[governor_metrics.DECIDED_STEPS, *self._routes[route], decision] = 1
         for (metric, *values), count in counts.items():
             self._of(metric, *values).inc(count)
         for phase, seconds in record.phase_seconds.items():
@@ -99,6 +112,51 @@ class Metrics:
             self._of(metrics.WAITING, *labels).set(waiting.get(route, 0))
             self._of(metrics.RUNNING, *labels).set(running.get(route, 0))
         self._of(metrics.KV_USE).set(kv_use)
+
+    def governed(
+        self,
+        modes: Mapping[str, str],
+        quarantined: Collection[tuple[str, str]],
+        reports: Iterable[RouteReport],
+    ) -> None:
+        """How pools are governed now: modes by pool, (route, proposer) in quarantine, what the governor has learned."""
+        for pool in {pool for pool, _ in self._routes.values()}:
+            for mode in governor_metrics.MODES:
+                self._of(governor_metrics.POOL_MODE, pool, mode).set(modes.get(pool) == mode)
+        known = {(report.route, report.proposer): report for report in reports}
+        for drafting, labels in self._drafting.items():
+            report = known.get(drafting)
+            self._of(governor_metrics.QUARANTINED, *labels).set(drafting in quarantined)
+            self._of(governor_metrics.ALPHA, *labels).set(_number(report.alpha if report else None))
+            self._of(governor_metrics.CALIBRATION_ERROR, *labels).set(
+                _number(report.calibration_error if report else None)
+            )
+            if report:  # of the route, and counted once
+                new = max(report.num_switches - self._switches[report.route], 0)
+                self._of(governor_metrics.SWITCHES, *self._routes[report.route]).inc(new)
+                self._switches[report.route] += new
+
+    def advice(self, standing: Collection[Key], begun: Collection[Key]) -> None:
+        """The advice that stands now, and what of it is new."""
+        counts = Counter((route, rule) for rule, _, route, _ in standing)
+        for route, labels in self._routes.items():
+            for rule in RULES:
+                self._of(governor_metrics.ADVICE, *labels, rule).set(counts[route, rule])
+        for rule, _, route, _ in begun:
+            self._of(governor_metrics.ALERTS, *self._routes[route], rule).inc()
+
+    def webhook(self, outcome: str) -> None:
+        """A message to the webhook is done with, with one of governor_metrics.DELIVERIES."""
+        if outcome not in governor_metrics.DELIVERIES:
+            raise KeyError(outcome)
+        self._of(governor_metrics.WEBHOOKS, outcome).inc()
+
+    def read(self) -> Reading:
+        """The value of every series as it is now."""
+        reading: defaultdict[str, dict[tuple[str, ...], float]] = defaultdict(dict)
+        for sample in (sample for family in self.collect() for sample in family.samples):
+            reading[sample.name][tuple(sample.labels.values())] = sample.value
+        return reading
 
     def render(self) -> bytes:
         """All of it in Prometheus' text format, CONTENT_TYPE."""
@@ -127,4 +185,18 @@ class Metrics:
             known = list(self._drafting.values())
         elif "route" in metric.labels:
             known = list(self._routes.values())
+        elif "pool" in metric.labels:
+            known = list(dict.fromkeys((pool,) for pool, _ in self._routes.values()))
         return [(*labels, value) for labels in known for value in metric.values] if metric.values else known
+
+
+def _decisions(record: StepRecord) -> dict[str, str]:
+    """By route, one of DECISIONS; a route is left out where none was open (an answer's last token, say)."""
+    reasons = record.undrafted.items()
+    found = {record.routes[context_id]: "no_draft" for context_id, reason in reasons if reason in _UNWANTED}
+    found |= {record.routes[context_id]: "draft" for context_id, reason in reasons if reason in _IN_VAIN}
+    return found | {record.routes[draft.context_id]: "draft" for draft in record.drafts}
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

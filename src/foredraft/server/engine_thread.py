@@ -14,9 +14,11 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
+from typing import TypeVar
 
 from foredraft.engine.llm import LLM
 from foredraft.engine.sequence import Chunk, Sequence
@@ -26,6 +28,7 @@ from foredraft.server.watching import Watch
 from foredraft.steps import StepRecord
 
 log = logging.getLogger("foredraft")
+T = TypeVar("T")
 
 
 class Mailbox:
@@ -119,6 +122,20 @@ class EngineThread:
         """Raise the ApiError that a new request has to be answered with, if any."""
         if not self.is_ready:
             raise _failed() if self.has_failed else _stopping()
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Run a function in the engine's thread, between two steps; returns or raises what it does."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function())
+                except Exception as error:
+                    future.set_exception(error)
+
+        self._commands.put(run)
+        return await asyncio.wrap_future(future)
 
     @contextmanager
     def open(self, sequences: list[Sequence], ticket: Ticket, watch: Watch) -> Iterator[Mailbox]:
