@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from foredraft.cli.main import cli
-from foredraft.config import keys
+from foredraft.config import Named, keys
 from foredraft.server.config import SECTIONS
 from foredraft.server.metrics import METRICS, Metric
 
@@ -87,8 +87,15 @@ def cli_page() -> str:
 
 def config_page() -> str:
     lines = [CONFIG_HEAD]
-    for name, section in SECTIONS.items():
-        lines += [f"## [{name}]", "", "| key | meaning | allowed | default |", "|---|---|---|---|"]
+    for name, kind in SECTIONS.items():
+        is_named = isinstance(kind, Named)
+        section = kind.section if is_named else kind
+        lines += [
+            f"## [{name}.NAME]" if is_named else f"## [{name}]",
+            "",
+            "| key | meaning | allowed | default |",
+            "|---|---|---|---|",
+        ]
         for key in keys(section).values():
             value = list(key.default) if isinstance(key.default, tuple) else key.default
             shown = "not set" if value is None else f"`{json.dumps(value)}`"

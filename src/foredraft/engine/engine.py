@@ -17,6 +17,7 @@ from foredraft.engine.record import StepRecorder
 from foredraft.engine.scheduler import Scheduler, Slice
 from foredraft.engine.sequence import Chunk, Sequence, TokenLogprobs
 from foredraft.errors import ForedraftError
+from foredraft.governor.governor import Governor
 from foredraft.kv.batch import BatchBuilder
 from foredraft.kv.cache import PagedKV
 from foredraft.models.decoder import Decoder
@@ -43,7 +44,9 @@ class Engine:
         proposers: Mapping[str, Proposer],
         max_sequences: int,
         max_rows: int = 512,
+        governor: Governor | None = None,
     ) -> None:
+        self.governor = governor or Governor()
         self._target, self._kv, self._proposers = target, kv, proposers
         self._broken: set[tuple[int, str]] = set()  # (context, proposer): a proposer that raised drafts no more for it
         self.scheduler = Scheduler(kv, max_sequences, max_rows)

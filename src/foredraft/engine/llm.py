@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -19,7 +19,8 @@ from foredraft.engine.results import Result, results
 from foredraft.engine.sequence import Chunk
 from foredraft.engine.sequence import Sequence as EngineSequence
 from foredraft.errors import ConfigError, ModelError
-from foredraft.governor.pools import DEFAULT
+from foredraft.governor.governor import Governor
+from foredraft.governor.pools import DEFAULT, PoolConfig
 from foredraft.kv.cache import PAGE_SIZE, PagedKV
 from foredraft.models import catalog, gguf
 from foredraft.models.architecture import Architecture
@@ -64,6 +65,8 @@ class LLM:
         ops: str = "native",
         prefix_cache: bool = True,
         proposers: Sequence[str] | None = None,
+        pools: Mapping[str, PoolConfig] | None = None,
+        routes: Mapping[str, str] | None = None,
     ) -> None:
         if not 1 <= max_sequences <= 1024:
             raise ConfigError(f"max_sequences is {max_sequences}; allowed is 1 to 1024")
@@ -92,6 +95,7 @@ class LLM:
             {name: proposer_registry.create(name, resources) for name in (*ALWAYS, *names)},
             max_sequences,
             MAX_ROWS,
+            Governor(pools, routes),
         )
         self._maker = SequenceMaker(self.tokenizer, self.context_length, self.capacity, names)
         self._inboxes: dict[int, deque[Chunk]] = {}  # context: where the run that it belongs to finds its chunks

@@ -8,23 +8,29 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from foredraft import __version__
-from foredraft.proposers import ALWAYS
-from foredraft.server import chat, completions, errors, info
+from foredraft.governor.pools import DEFAULT
+from foredraft.server import admin, chat, completions, errors, info
 from foredraft.server.admission import Admission
 from foredraft.server.auth import ApiKeys
 from foredraft.server.body_limit import BodyLimit
 from foredraft.server.config import ServerConfig
 from foredraft.server.counting import Metrics
 from foredraft.server.engine_thread import EngineThread
+from foredraft.server.live_pools import LivePools
 from foredraft.server.logs import RequestLog
-from foredraft.server.service import POOL, ROUTE, Service
+from foredraft.server.routing import GENERATION, Router
+from foredraft.server.service import Service
 from foredraft.server.watching import Watching
-
-GENERATION = ("/v1/chat/completions", "/v1/completions")
 
 
 def create_app(engine: EngineThread, config: ServerConfig) -> FastAPI:
-    """The application. Its lifespan starts the engine's thread and ends it; the model stays its owner's to close."""
+    """The application. Its lifespan starts the engine's thread and ends it; the model stays its owner's to close.
+
+    The model has to have been loaded with the pools and routes of `config`.
+
+    Raises:
+        ConfigError: a pool allows a proposer that is not loaded.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -34,6 +40,7 @@ def create_app(engine: EngineThread, config: ServerConfig) -> FastAPI:
         finally:
             await engine.stop()
             service.format_executor.shutdown(wait=False, cancel_futures=True)
+            service.pools.close()
 
     app = FastAPI(
         title="foredraft",
@@ -44,14 +51,18 @@ def create_app(engine: EngineThread, config: ServerConfig) -> FastAPI:
         redoc_url=None,
     )
     errors.install(app)
-    metrics = Metrics({ROUTE: POOL}, (*ALWAYS, *engine.llm.proposers))
-    service = Service(engine, config, Admission(engine.llm.max_sequences + config.max_queue), metrics)
-    for module in (chat, completions, info):
+    governor = engine.llm.engine.governor
+    assert governor.routes == {DEFAULT: DEFAULT, **config.pool_names}
+    pools = LivePools(engine, config.pools, config.admin.state_file)
+    metrics = Metrics(governor.routes, pools.proposers)
+    admission = Admission(engine.llm.max_sequences + config.max_queue)
+    service = Service(engine, config, admission, metrics, pools, Router(config.routes))
+    app.state.service = service
+    for module in (chat, completions, info, *((admin,) if config.admin.keys else ())):
         app.include_router(module.router(service))
     engine.on_step = metrics.step
     app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes, max_s=config.deadline_s)
-    if config.api_keys:
-        app.add_middleware(ApiKeys, keys=config.api_keys)
+    app.add_middleware(ApiKeys, clients=config.api_keys, admins=config.admin.keys)
     log = RequestLog(config.logs)
-    app.add_middleware(Watching, metrics=metrics, log=log, route=ROUTE, paths=GENERATION)
+    app.add_middleware(Watching, metrics=metrics, log=log, route=DEFAULT, paths=GENERATION)
     return app

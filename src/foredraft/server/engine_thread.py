@@ -14,9 +14,11 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
+from typing import TypeVar
 
 from foredraft.engine.llm import LLM
 from foredraft.engine.sequence import Chunk, Sequence
@@ -26,6 +28,7 @@ from foredraft.server.watching import Watch
 from foredraft.steps import StepRecord
 
 log = logging.getLogger("foredraft")
+T = TypeVar("T")
 
 
 class Mailbox:
@@ -115,6 +118,26 @@ class EngineThread:
         """Raise the ApiError that a new request has to be answered with, if any."""
         if not self.is_ready:
             raise _failed() if self.has_failed else _stopping()
+
+    def post(self, command: Callable[[], None]) -> None:
+        """Have the engine's thread run a command between two steps, after all that was sent before. From any thread."""
+        self._commands.put(command)
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """What a function returns, or raises, that the engine's thread runs as a command."""
+        outcome: Future[T] = Future()
+
+        def command() -> None:
+            if outcome.set_running_or_notify_cancel():
+                try:
+                    outcome.set_result(function())
+                except Exception as error:
+                    outcome.set_exception(error)
+
+        if not self._thread.is_alive():
+            raise _stopping()
+        self.post(command)
+        return await asyncio.wrap_future(outcome)
 
     @contextmanager
     def open(self, sequences: list[Sequence], ticket: Ticket, watch: Watch) -> Iterator[Mailbox]:
