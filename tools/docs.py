@@ -37,6 +37,9 @@ page. -->
 A file in [TOML](https://toml.io): sections, and keys with values. What is given on the command line wins over the file,
 and the file over the defaults below. An unknown section or key, a value of the wrong type and one outside its range are
 errors that say what is allowed. `examples/foredraft.toml` is one to begin with.
+
+Sections with NAME come as often as you need them, each with a name of its own: up to 64 letters, digits, - and _.
+[server.md](server.md#pools-and-routes) says what pools and routes are.
 """
 METRICS_HEAD = """# Metrics
 

@@ -138,6 +138,20 @@ def test_a_key_without_a_name_is_known_by_its_fingerprint(served):
     assert entry["who"] == f"sha256:{hashlib.sha256(b'unnamed').hexdigest()[:8]}"
 
 
+def test_every_way_is_in_the_document(served):
+    ways = {path: way for path, way in served.http.get("/openapi.json").json()["paths"].items() if "/admin" in path}
+    assert {(path, method) for path, way in ways.items() for method in way} == {
+        ("/admin/pools", "get"),
+        ("/admin/pools/{name}", "get"),
+        ("/admin/pools/{name}", "patch"),
+        ("/admin/pools/{name}/reset", "post"),
+        ("/admin/audit", "get"),
+        ("/admin/quarantine", "get"),
+        ("/admin/quarantine/{route}/{proposer}", "delete"),
+    }
+    assert all(each["responses"].keys() == {"200", "4XX", "5XX"} for way in ways.values() for each in way.values())
+
+
 @pytest.mark.parametrize(
     ("body", "param", "message"),
     [
