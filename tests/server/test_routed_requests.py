@@ -62,6 +62,7 @@ def test_each_request_counts_for_its_route_and_pool(served, caplog):
         assert ask(served, model="magic", headers={"x-team": "a"}).status_code == 404
         assert ask(served, max_tokens="many", headers={"x-team": "a"}).status_code == 400
         assert ask(served, headers={"Authorization": "Bearer wrong"}).status_code == 401
+        wait_for(lambda: len(caplog.records) == 8)  # lines come after answers
     assert counted(served, "generation_tokens_total") == {
         "default": ("default", 2),
         "fast": ("interactive", 2),
@@ -69,7 +70,6 @@ def test_each_request_counts_for_its_route_and_pool(served, caplog):
         "nightly": ("batch", 2),
         "team-a": ("interactive", 2),
     }
-    wait_for(lambda: len(caplog.records) == 8)  # lines come after answers
     assert {(record.fields["route"], record.fields["status"]) for record in caplog.records} == {
         ("default", 200),
         ("fast", 200),
