@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import threading
@@ -204,6 +205,13 @@ def test_requests_that_run_see_a_change_at_the_next_step(served):
     assert served.complete("x", max_tokens=20, ignore_eos=True, speculation="off").status_code == 200
     assert seen[:4] == ["auto", "auto", "auto", "off"]
     assert set(seen[4:]) == {"off"}
+
+
+def test_the_engine_outlives_a_command_that_fails(served):
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(served.engine.call(lambda: 1 // 0))
+    assert asyncio.run(served.engine.call(lambda: threading.current_thread().name)) == "engine"
+    assert served.complete("x", max_tokens=2).status_code == 200
 
 
 def test_what_waits_and_runs_is_counted_for_its_pool(served):
