@@ -199,7 +199,7 @@ def test_requests_that_run_see_a_change_at_the_next_step(served):
     def on_step(_: object) -> None:
         seen.append(served.llm.engine.governor.pools["default"].mode)
         if len(seen) == 3:
-            served.service.set_mode("default", "off", "test", "")
+            served.service.pools.change("default", {"mode": "off"}, "test", "")
 
     served.engine.on_step = on_step
     assert served.complete("x", max_tokens=20, ignore_eos=True, speculation="off").status_code == 200
@@ -341,20 +341,20 @@ def test_a_full_disk_refuses_changes_until_there_is_room(model, tmp_path, caplog
         assert served.http.get("/admin/pools").json()["state"]["problem"] is None
 
 
-def test_the_service_changes_modes_and_keeps_experiments_for_others(model, tmp_path):
+def test_pools_change_and_experiments_are_kept_for_other_parts_of_the_server(model, tmp_path):
     state = tmp_path / "state.db"
     with administered(model, state) as served:
-        served.service.set_mode("batch", "auto", "experiment 5", "it was faster")
-        served.service.save_experiment({"id": "5", "ratio": 1.2})
+        served.service.pools.change("batch", {"mode": "auto"}, "experiment 5", "it was faster")
+        served.service.pools.save_experiment({"id": "5", "ratio": 1.2})
         assert [(each["who"], each["after"]) for each in audit(served)] == [("experiment 5", {"mode": "auto"})]
         assert served.llm.engine.governor.pools["batch"].mode == "auto"
         with pytest.raises(RequestError, match="there is no pool 'magic'; known are default, chat, batch"):
-            served.service.set_mode("magic", "auto", "experiment 5", "")
+            served.service.pools.change("magic", {"mode": "auto"}, "experiment 5", "")
     with administered(model, state) as served:
         assert served.service.pools.experiments() == {"5": {"id": "5", "ratio": 1.2}}
     state.write_bytes(b"damaged" * 1000)
     with administered(model, state) as served, pytest.raises(StoreError):
-        served.service.save_experiment({"id": "6"})
+        served.service.pools.save_experiment({"id": "6"})
 
 
 def test_a_pool_for_a_proposer_that_is_not_loaded_is_refused_at_start(model):

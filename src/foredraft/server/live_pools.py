@@ -90,9 +90,10 @@ class LivePools:
     def audit(self, limit: int) -> list[dict[str, Any]]:
         return self._usable().audit(limit)
 
-    def save_experiment(self, id: str, record: Mapping[str, Any]) -> None:
+    def save_experiment(self, record: Mapping[str, Any]) -> None:
+        """Keep a record, which has an "id"."""
         with self._saving() as store:
-            store.save_experiment(id, record)
+            store.save_experiment(record["id"], record)
 
     def experiments(self) -> dict[str, dict[str, Any]]:
         return self._usable().experiments()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
 
 from starlette.requests import Request
 
@@ -81,16 +79,3 @@ class Service:
         scheduler = self.llm.engine.scheduler
         waiting, running = (Counter(each.route for each in list(all)) for all in (scheduler.waiting, scheduler.running))
         return waiting, running
-
-    def set_mode(self, pool: str, mode: str, who: str, reason: str) -> None:
-        """Set a pool's mode as the admin API does, audit trail included; it holds from the next step on. From any
-        thread; errors are those of LivePools.change."""
-        self.pools.change(pool, {"mode": mode}, who, reason)
-
-    def save_experiment(self, record: Mapping[str, Any]) -> None:
-        """Keep an experiment's record, which has an `id`, across restarts. From any thread.
-
-        Raises:
-            StoreError: it cannot be saved.
-        """
-        self.pools.save_experiment(record["id"], record)
