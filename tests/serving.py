@@ -18,17 +18,19 @@ from foredraft.engine.llm import LLM
 from foredraft.server import run
 from foredraft.server.config import ServerConfig
 from foredraft.server.engine_thread import EngineThread
+from foredraft.server.service import Service
 
 PATIENCE_S = 60.0
 
 
 @dataclass
 class Served:
-    """A running server: its address, the model behind it, and clients for it."""
+    """A running server: its address, the model behind it, what its routes share, and clients for it."""
 
     port: int
     llm: LLM
     engine: EngineThread
+    service: Service
     http: httpx.Client
 
     @property
@@ -55,14 +57,15 @@ class Served:
 def serving(llm: LLM, **settings: Any) -> Iterator[Served]:
     """Serve a model; the settings are those of ServerConfig."""
     engine = EngineThread(llm)
-    server = uvicorn.Server(run.settings(engine, ServerConfig(port=0, grace_s=1, **settings)))
+    config = run.settings(engine, ServerConfig(port=0, grace_s=1, **settings))
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
         wait_for(lambda: server.started)
         port = server.servers[0].sockets[0].getsockname()[1]
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S) as http:
-            yield Served(port, llm, engine, http)
+            yield Served(port, llm, engine, config.app.state.service, http)
     finally:
         server.should_exit = True
         thread.join()

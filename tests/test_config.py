@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foredraft.config import check, dump, load, option
+from foredraft.config import Named, check, dump, load, option
 from foredraft.core import Speculation
 from foredraft.errors import ConfigError
 
@@ -128,25 +128,31 @@ def test_a_section_is_checked_wherever_it_is_made():
     assert Web(key_file=None).key_file is None
 
 
-@given(
-    web=st.builds(
-        Web,
-        host=st.text(),
-        port=st.integers(0, 65535),
-        deadline_s=st.floats(0.1, allow_infinity=False),
-        verbose=st.booleans(),
-        key_file=st.none() | st.text(min_size=1).map(Path),
-        origins=st.lists(st.text()).map(tuple),
-        weights=st.lists(st.integers(0, 9)).map(tuple),
-        color=st.sampled_from(["red", "green"]),
-    ),
-    speculation=st.builds(Speculation, mode=st.sampled_from(["off", "on"]), k=st.integers(0, 64)),
+WEBS = st.builds(
+    Web,
+    host=st.text(),
+    port=st.integers(0, 65535),
+    deadline_s=st.floats(0.1, allow_infinity=False),
+    verbose=st.booleans(),
+    key_file=st.none() | st.text(min_size=1).map(Path),
+    origins=st.lists(st.text()).map(tuple),
+    weights=st.lists(st.integers(0, 9)).map(tuple),
+    color=st.sampled_from(["red", "green"]),
 )
-def test_what_is_dumped_loads_back_equal(web, speculation, tmp_path_factory):
-    config = {"web": web, "speculation": speculation}
+
+
+@given(
+    web=WEBS,
+    speculation=st.builds(Speculation, mode=st.sampled_from(["off", "on"]), k=st.integers(0, 64)),
+    sites=st.dictionaries(st.from_regex("[A-Za-z0-9_-]{1,64}", fullmatch=True), WEBS, max_size=3),
+)
+def test_what_is_dumped_loads_back_equal(web, speculation, sites, tmp_path_factory):
+    config = {"web": web, "speculation": speculation, "sites": sites}
     path = tmp_path_factory.mktemp("dump") / "foredraft.toml"
     path.write_text(dump(config), encoding="utf-8")
-    assert load(SECTIONS, path) == config
+    found = load({**SECTIONS, "sites": Named(Web)}, path)
+    assert found == config
+    assert list(found["sites"]) == list(sites)
 
 
 def test_a_dump_explains_itself():

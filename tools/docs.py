@@ -15,7 +15,7 @@ import click
 import dashboard
 
 from foredraft.cli.main import cli
-from foredraft.config import keys
+from foredraft.config import Named, keys
 from foredraft.server.config import SECTIONS
 from foredraft.server.metric import Metric
 from foredraft.server.metrics import METRICS
@@ -39,6 +39,9 @@ page. -->
 A file in [TOML](https://toml.io): sections, and keys with values. What is given on the command line wins over the file,
 and the file over the defaults below. An unknown section or key, a value of the wrong type and one outside its range are
 errors that say what is allowed. `examples/foredraft.toml` is one to begin with.
+
+Sections with NAME come as often as you need them, each with a name of its own: up to 64 letters, digits, - and _.
+[server.md](server.md#pools-and-routes) says what pools and routes are.
 """
 METRICS_HEAD = """# Metrics
 
@@ -88,8 +91,15 @@ def cli_page() -> str:
 
 def config_page() -> str:
     lines = [CONFIG_HEAD]
-    for name, section in SECTIONS.items():
-        lines += [f"## [{name}]", "", "| key | meaning | allowed | default |", "|---|---|---|---|"]
+    for name, kind in SECTIONS.items():
+        is_named = isinstance(kind, Named)
+        section = kind.section if is_named else kind
+        lines += [
+            f"## [{name}.NAME]" if is_named else f"## [{name}]",
+            "",
+            "| key | meaning | allowed | default |",
+            "|---|---|---|---|",
+        ]
         for key in keys(section).values():
             value = list(key.default) if isinstance(key.default, tuple) else key.default
             shown = "not set" if value is None else f"`{json.dumps(value)}`"

@@ -4,7 +4,8 @@ Each package owns the dataclass of its section; this module only loads, merges a
 `option` is a key: its annotation says which values it takes (bool, int, float, str, Path, tuple[T, ...], or one of
 these and None), its default what it is when nobody sets it. Other fields are not for files, and inherited ones belong
 to the section of the class they come from. Where a section checks more in `__post_init__`, its ConfigErrors are passed
-on with the names of file and section.
+on with the names of file and section. A `Named` kind of section comes as often as the file says, each time under a name
+of its own: [pools.interactive], [pools.batch].
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import difflib
 import inspect
 import json
 import math
+import re
 import textwrap
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -23,7 +25,17 @@ from typing import Any, get_args, get_origin, get_type_hints
 from foredraft.errors import ConfigError
 
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path"}
-Sections = Mapping[str, type[Any]]  # by name; each a dataclass with a default for every field
+_NAME = re.compile("[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True)
+class Named:
+    """A kind of section of which there are as many as the file names, in its order; none by default."""
+
+    section: type[Any]
+
+
+Sections = Mapping[str, type[Any] | Named]  # by name; each a dataclass with a default for every field
 
 
 def option(
@@ -119,38 +131,44 @@ def check(section: Any) -> None:
 def load(
     sections: Sections, path: Path | None = None, overrides: Mapping[str, Mapping[str, object]] | None = None
 ) -> dict[str, Any]:
-    """The effective configuration, an object for each section: defaults, then the file, then `overrides`.
+    """The effective configuration: defaults, then the file, then `overrides`.
 
-    overrides: by section and key, what was given on the command line (leave out what was not).
+    It has an object for each section; for a Named one, a dict of objects by name. overrides: by section and key, what
+    was given on the command line (leave out what was not).
 
     Raises:
         ConfigError: the file cannot be read or is not TOML, a section or key is unknown, or a value is not allowed.
     """
-    config = {name: section() for name, section in sections.items()}
+    config = {name: {} if isinstance(kind, Named) else kind() for name, kind in sections.items()}
     if path is not None:
         try:
-            config = _merge(config, _read(path))
+            config = _merge(sections, config, _read(path))
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
-    return _merge(config, overrides or {})
+    return _merge(sections, config, overrides or {})
 
 
 def dump(config: Mapping[str, Any]) -> str:
     """TOML that `load` reads back as equal objects, each key below its description."""
+    lines: list[str] = []
+    for name, value in config.items():
+        named = {f"{name}.{own}": each for own, each in value.items()} if isinstance(value, Mapping) else {name: value}
+        lines += [line for title, section in named.items() for line in _dumped(title, section)]
+    return "\n".join(lines)
+
+
+def _dumped(title: str, section: Any) -> Iterator[str]:
     import tomli_w
 
-    lines: list[str] = []
-    for name, section in config.items():
-        lines += [f"[{name}]", ""]
-        for key in keys(type(section)).values():
-            lines += textwrap.wrap(key.help, 116, initial_indent="# ", subsequent_indent="# ")
-            value = getattr(section, key.name)
-            if value is None:
-                lines += [f"# {key.name} is not set"]
-            else:
-                lines += [tomli_w.dumps({key.name: str(value) if isinstance(value, Path) else value}).rstrip()]
-            lines += [""]
-    return "\n".join(lines)
+    yield from (f"[{title}]", "")
+    for key in keys(type(section)).values():
+        yield from textwrap.wrap(key.help, 116, initial_indent="# ", subsequent_indent="# ")
+        value = getattr(section, key.name)
+        if value is None:
+            yield f"# {key.name} is not set"
+        else:
+            yield tomli_w.dumps({key.name: str(value) if isinstance(value, Path) else value}).rstrip()
+        yield ""
 
 
 def _read(path: Path) -> dict[str, object]:
@@ -164,29 +182,52 @@ def _read(path: Path) -> dict[str, object]:
         raise ConfigError(f"the file is not TOML: {error}") from None
 
 
-def _merge(config: Mapping[str, Any], given: Mapping[str, object]) -> dict[str, Any]:
+def _merge(sections: Sections, config: Mapping[str, Any], given: Mapping[str, object]) -> dict[str, Any]:
     """The configuration with the given values in place of its own."""
     merged = dict(config)
     for name, values in given.items():
         if not isinstance(values, Mapping):
-            raise ConfigError(f"key {name} is outside of any section; {_home(name, config)}")
-        if name not in config:
-            raise ConfigError(f"unknown section [{name}]; {_nearest(name, config)}")
-        known = keys(type(config[name]))
-        for key in values:
-            if key not in known:
-                raise ConfigError(f"[{name}] unknown key {key}; {_home(key, config, known)}")
-        try:
-            merged[name] = replace(config[name], **{key: known[key].take(value) for key, value in values.items()})
-        except ConfigError as error:
-            raise ConfigError(f"[{name}] {error}") from None
+            raise ConfigError(f"key {name} is outside of any section; {_home(name, sections)}")
+        if name not in sections:
+            raise ConfigError(f"unknown section [{name}]; {_nearest(name, sections)}")
+        kind = sections[name]
+        if isinstance(kind, Named):
+            merged[name] = {**config[name]}
+            for own, its_values in values.items():
+                section = config[name].get(own) or kind.section()
+                merged[name][own] = _changed(f"{name}.{own}", section, _of_its_own(name, own, its_values), sections)
+        else:
+            merged[name] = _changed(name, config[name], values, sections)
     return merged
 
 
-def _home(name: str, config: Mapping[str, Any], known: Iterable[str] = ()) -> str:
+def _of_its_own(kind: str, name: str, values: object) -> Mapping[str, object]:
+    """The values of a named section."""
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"[{kind}] key {name} is in no section with a name of its own, such as [{kind}.some-name]")
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"[{kind}] name {_shown(name)}; allowed are up to 64 letters (a to z), digits, - and _")
+    return values
+
+
+def _changed(title: str, section: Any, values: Mapping[str, object], sections: Sections) -> Any:
+    """A section with the given values in place of its own."""
+    known = keys(type(section))
+    for key in values:
+        if key not in known:
+            raise ConfigError(f"[{title}] unknown key {key}; {_home(key, sections, known)}")
+    try:
+        return replace(section, **{key: known[key].take(value) for key, value in values.items()})
+    except ConfigError as error:
+        raise ConfigError(f"[{title}] {error}") from None
+
+
+def _home(name: str, sections: Sections, known: Iterable[str] = ()) -> str:
     """Where an unplaced key belongs: into another section, or near a known key of its own."""
-    home = next((section for section, value in config.items() if name in (section, *keys(type(value)))), None)
-    return f"it belongs to [{home}]" if home else _nearest(name, known or config)
+    for section, kind in sections.items():
+        if name in (section, *keys(kind.section if isinstance(kind, Named) else kind)):
+            return f"it belongs to [{section}{'.NAME' if isinstance(kind, Named) else ''}]"
+    return _nearest(name, known or sections)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

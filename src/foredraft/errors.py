@@ -44,6 +44,10 @@ class UnavailableError(ForedraftError):
     """This machine or installation lacks what is needed; nothing is wrong with what was asked for."""
 
 
+class StoreError(UnavailableError):
+    """What a server keeps across restarts cannot be read or written; it serves on without."""
+
+
 class RequestError(ForedraftError):
     """One request cannot be served as given (too long, an unknown token, an empty prompt); others go on."""
 

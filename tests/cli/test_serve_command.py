@@ -43,8 +43,9 @@ def command(model, *options, **environment):
         process.communicate()
 
 
-def completion(client, **fields):
-    return client.post("/v1/completions", json={"prompt": "x", "ignore_eos": True, "seed": 1, **fields})
+def completion(client, headers=None, **fields):
+    body = {"prompt": "x", "ignore_eos": True, "seed": 1, **fields}
+    return client.post("/v1/completions", json=body, headers=headers)
 
 
 @contextmanager
@@ -203,3 +204,50 @@ def test_an_open_address_without_keys_is_said(model):
     environment = {name: value for name, value in os.environ.items() if name != "FOREDRAFT_API_KEYS"}
     done = subprocess.run(arguments, capture_output=True, text=True, env=environment)
     assert "anybody who reaches 0.0.0.0 can use this server; set FOREDRAFT_API_KEYS" in done.stderr
+
+
+POOLS = """
+[pools.batch]
+mode = "auto"
+[routes.nightly]
+pool = "batch"
+api_key = "ci"
+"""
+
+
+def test_what_an_admin_changed_survives_kill_9(model, tmp_path):
+    file = tmp_path / "some.toml"
+    file.write_text(f'{POOLS}[admin]\nstate_file = "{tmp_path / "state.db"}"\n')
+    keys = {"FOREDRAFT_API_KEYS": "ci client", "FOREDRAFT_ADMIN_KEYS": "anna root"}
+    admin = {"Authorization": "Bearer root"}
+    with command(model, "--config", str(file), **keys) as (process, client):
+        assert client.patch("/admin/pools/batch", json={"mode": "off"}, headers=admin).status_code == 200
+        process.kill()
+    with command(model, "--config", str(file), **keys) as (process, client):
+        assert client.get("/admin/pools/batch", headers=admin).json()["settings"]["mode"] == "off"
+        [entry] = client.get("/admin/audit", headers=admin).json()["entries"]
+        assert (entry["who"], entry["after"]) == ("anna", {"mode": "off"})
+        assert completion(client, headers={"Authorization": "Bearer client"}).status_code == 200
+        process.terminate()
+        status, _, lines = end(process)
+        assert status == 0
+        assert len(lines) == 1
+        assert lines[0].endswith("warning pool batch is not as configured: it was changed before mode=off")
+
+
+def test_pools_and_routes_are_dumped(cli, tmp_path):
+    file = tmp_path / "some.toml"
+    file.write_text(POOLS)
+    done = cli("serve", "--config", file, "--dump-config")
+    assert (done.status, done.err) == (0, "")
+    dumped = tmp_path / "dumped.toml"
+    dumped.write_text(done.out)
+    assert config.load(SECTIONS, dumped) == config.load(SECTIONS, file)
+
+
+def test_a_route_to_nowhere_is_refused_before_anything_is_loaded(cli, tmp_path):
+    file = tmp_path / "some.toml"
+    file.write_text('[routes.nightly]\npool = "batch"\nmodel = "x"\n')
+    for more in ((), ("--dump-config",)):
+        message = f"{file}: [routes.nightly] pool is batch; known are default"
+        assert message in refused(cli("serve", "--config", file, "--model", "nowhere.gguf", *more))

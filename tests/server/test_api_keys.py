@@ -3,13 +3,13 @@
 import pytest
 
 from foredraft.errors import ConfigError
-from foredraft.server.auth import read_keys
+from foredraft.server.auth import ApiKey, read_keys
 from serving import serving
 
 
 @pytest.fixture(scope="module")
 def locked(tiny_llm):
-    with serving(tiny_llm, api_keys=("first", "second")) as served:
+    with serving(tiny_llm, api_keys=(ApiKey("first"), ApiKey("second"))) as served:
         yield served
 
 
@@ -55,16 +55,23 @@ def test_the_body_is_not_read_without_a_key(locked):
 def test_keys_of_environment_and_file(tmp_path, monkeypatch):
     monkeypatch.setenv("FOREDRAFT_API_KEYS", "a, b ,,a")
     file = tmp_path / "keys"
-    file.write_text("# ours\nc # the CI's\n\nb\n")
-    assert read_keys(file) == ("a", "b", "c")
-    assert read_keys(None) == ("a", "b")
+    file.write_text("# ours\nci c # the CI's\n\nb\nci  d\n")
+    assert read_keys(file) == (ApiKey("a"), ApiKey("b"), ApiKey("c", "ci"), ApiKey("d", "ci"))
+    assert read_keys(None) == (ApiKey("a"), ApiKey("b"))
     monkeypatch.delenv("FOREDRAFT_API_KEYS")
     assert read_keys(None) == ()
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"# none\n", "holds no API key"), (b"\xff", "cannot be read"), ("ä\n".encode(), "ASCII"), (b"a b\n", "ASCII")],
+    [
+        (b"# none\n", "holds no API key"),
+        (b"\xff", "cannot be read"),
+        ("ä\n".encode(), "ASCII"),
+        (b"a b c\n", "NAME KEY"),
+        (b"secret! b\n", "NAME KEY"),
+        (b"a key\nb key\n", "different names"),
+    ],
 )
 def test_bad_key_files(tmp_path, content, reason):
     file = tmp_path / "keys"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,8 +90,8 @@ def serve(config_file: Path | None, dump_config: bool, **options: Any) -> None:
     """
     try:
         from foredraft.engine.llm import LLM
-        from foredraft.server.auth import VARIABLE, read_keys
-        from foredraft.server.config import SECTIONS, assembled
+        from foredraft.server.auth import VARIABLE
+        from foredraft.server.config import SECTIONS, assembled, with_keys
         from foredraft.server.engine_thread import EngineThread
         from foredraft.server.logs import configure
         from foredraft.server.run import bind, run
@@ -99,20 +99,21 @@ def serve(config_file: Path | None, dump_config: bool, **options: Any) -> None:
         raise ConfigError(f"the server needs {exc.name}; install it with: pip install 'foredraft[server]'") from exc
 
     settings = config.load(SECTIONS, config_file, _given(click.get_current_context()))
+    server = assembled(settings, config_file)
     if dump_config:
         click.echo(config.dump(settings), nl=False)
         return
     model: ModelConfig = settings["model"]
     if model.target is None:
         raise ConfigError("there is no model to serve; give --model, or target in the section [model] of --config")
-    server = assembled(settings)
-    server = replace(server, api_keys=read_keys(server.api_keys_file))
+    server = with_keys(server)
     check_writable(settings["trace"].file)
     bound = bind(server.host, server.port)
     if not server.api_keys and server.host not in ("127.0.0.1", "::1", "localhost"):
         click.echo(f"anybody who reaches {server.host} can use this server; set {VARIABLE} to ask for a key", err=True)
     proposers = server.speculation.proposers or None
-    with bound, LLM(model.target, model.draft, **model.arguments, proposers=proposers) as llm:
+    arguments = {**model.arguments, "proposers": proposers, "pools": server.pools, "routes": server.pool_names}
+    with bound, LLM(model.target, model.draft, **arguments) as llm:
         configure(server.logs)
         host, port = bound.getsockname()[:2]
         name = server.model_name or llm.model_name

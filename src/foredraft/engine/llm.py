@@ -198,10 +198,14 @@ class LLM:
         """Decides how far to draft where that is left open (mode auto). Belongs to the thread that runs the engine."""
         return self.engine.governor
 
+    @property
+    def files(self) -> dict[str, Path]:
+        """The models' files by role: "model", and "draft" where there is one."""
+        return {role: catalog.resolve(name) for role, (name, _) in self._measured.items()}
+
     def _measure(self) -> Curves:
-        files = {role: catalog.resolve(name) for role, (name, _) in self._measured.items()}
         decoders = {role: decoder for role, (_, decoder) in self._measured.items()}
-        return curves(decoders, files, _native.num_threads(), self._isa)
+        return curves(decoders, self.files, _native.num_threads(), self._isa)
 
     def __enter__(self) -> Self:
         return self

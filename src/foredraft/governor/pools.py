@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from foredraft.config import check, option
 from foredraft.core import SPECULATION_MODES
+from foredraft.errors import ConfigError
 
 DEFAULT = "default"  # the pool, and the route, of requests that nobody said anything about
 
@@ -34,3 +35,9 @@ class PoolConfig:
 
     def __post_init__(self) -> None:
         check(self)
+        if self.itl_p95_ms and self.ttft_p95_ms and self.itl_p95_ms > self.ttft_p95_ms:
+            raise ConfigError(
+                f"itl_p95_ms is {self.itl_p95_ms:g}, more than ttft_p95_ms with {self.ttft_p95_ms:g}: the first token "
+                "takes at least as long as one of the next; change one of them",
+                "itl_p95_ms",
+            )

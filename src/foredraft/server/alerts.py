@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -51,7 +51,7 @@ class AlertConfig:
 class Alerts:
     """Judges the routes of `metrics` every interval. Used by the event loop's thread alone.
 
-    ratios: what the last A/B test of a pool found, by pool; to be set by whoever runs them.
+    ratios: what the last A/B test of a pool found, by pool, where one arm was without speculation.
     """
 
     def __init__(
@@ -67,6 +67,12 @@ class Alerts:
         self._webhook = Webhook(config.webhook_url, metrics.webhook) if config.webhook_url else None
         self._source = {"host": socket.gethostname(), "model": engine.llm.model_name}
         self.ratios: dict[str, Ratio] = {}
+
+    def learn(self, record: Mapping[str, Any]) -> None:
+        """An experiment has ended, with this record (governor/experiment.py)."""
+        found, arms = record["ratio"], record["arm_settings"]
+        if found and arms["A"]["mode"] == "off" != arms["B"]["mode"]:
+            self.ratios[record["config"]["pool"]] = Ratio(found["estimate"], (found["low"], found["high"]))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI
 
 from foredraft import __version__
-from foredraft.proposers import ALWAYS
-from foredraft.server import chat, completions, errors, info
+from foredraft.governor.pools import DEFAULT
+from foredraft.provenance import provenance
+from foredraft.server import admin, chat, completions, errors, info
 from foredraft.server.admission import Admission
 from foredraft.server.alerts import Alerts
 from foredraft.server.auth import ApiKeys
@@ -17,15 +19,24 @@ from foredraft.server.body_limit import BodyLimit
 from foredraft.server.config import ServerConfig
 from foredraft.server.counting import Metrics
 from foredraft.server.engine_thread import EngineThread
+from foredraft.server.experiments import ExperimentRunner
+from foredraft.server.experiments import router as experiments_router
+from foredraft.server.live_pools import LivePools
 from foredraft.server.logs import RequestLog
-from foredraft.server.service import POOL, ROUTE, Service
+from foredraft.server.routing import GENERATION, Router
+from foredraft.server.service import Service
 from foredraft.server.watching import Watching
-
-GENERATION = ("/v1/chat/completions", "/v1/completions")
+from foredraft.steps import StepRecord
 
 
 def create_app(engine: EngineThread, config: ServerConfig) -> FastAPI:
-    """The application. Its lifespan starts the engine's thread and ends it; the model stays its owner's to close."""
+    """The application. Its lifespan starts the engine's thread and ends it; the model stays its owner's to close.
+
+    The model has to have been loaded with the pools and routes of `config`.
+
+    Raises:
+        ConfigError: a pool allows a proposer that is not loaded.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -34,8 +45,10 @@ def create_app(engine: EngineThread, config: ServerConfig) -> FastAPI:
             async with alerts.running():
                 yield
         finally:
+            await experiments.close()
             await engine.stop()
             service.format_executor.shutdown(wait=False, cancel_futures=True)
+            service.pools.close()
 
     app = FastAPI(
         title="foredraft",
@@ -46,15 +59,40 @@ def create_app(engine: EngineThread, config: ServerConfig) -> FastAPI:
         redoc_url=None,
     )
     errors.install(app)
-    metrics = Metrics({ROUTE: POOL}, (*ALWAYS, *engine.llm.proposers))
+    governor = engine.llm.engine.governor
+    assert governor.routes == {DEFAULT: DEFAULT, **config.pool_names}
+    pools = LivePools(engine, config.pools, config.admin.state_file)
+    metrics = Metrics(governor.routes, pools.proposers)
     alerts = Alerts(config.alerts, engine, metrics)
-    service = Service(engine, config, Admission(engine.llm.max_sequences + config.max_queue), metrics)
-    for module in (chat, completions, info):
+    admission = Admission(engine.llm.max_sequences + config.max_queue)
+    service = Service(engine, config, admission, metrics, pools, Router(config.routes))
+    app.state.service = service
+    for module in (chat, completions, info, *((admin,) if config.admin.keys else ())):
         app.include_router(module.router(service))
-    engine.on_step = metrics.step
+
+    def save(record: dict[str, Any]) -> None:
+        alerts.learn(record)
+        pools.save_experiment(record)
+
+    experiments = ExperimentRunner(
+        engine,
+        governor,
+        save=save,
+        apply_verdict=lambda pool, values, reason: pools.change(pool, values, "experiment", reason),
+        provenance=lambda: provenance(engine.llm.files, {}),
+        past=pools.past_experiments(),
+    )
+    if config.admin.keys:
+        app.include_router(experiments_router(experiments))
+    metrics.on_tokens, metrics.on_first_token = experiments.tokens, experiments.first_token
+
+    def on_step(record: StepRecord) -> None:
+        metrics.step(record)
+        experiments.step(record)
+
+    engine.on_step = on_step
     app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes, max_s=config.deadline_s)
-    if config.api_keys:
-        app.add_middleware(ApiKeys, keys=config.api_keys)
+    app.add_middleware(ApiKeys, clients=config.api_keys, admins=config.admin.keys)
     log = RequestLog(config.logs)
-    app.add_middleware(Watching, metrics=metrics, log=log, route=ROUTE, paths=GENERATION)
+    app.add_middleware(Watching, metrics=metrics, log=log, route=DEFAULT, paths=GENERATION)
     return app

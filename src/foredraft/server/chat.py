@@ -11,7 +11,6 @@ from foredraft.engine.sequence import Chunk, Sequence
 from foredraft.errors import TemplateError
 from foredraft.server import documentation
 from foredraft.server.answer import Answer, Form
-from foredraft.server.auth import cache_scope
 from foredraft.server.errors import ApiError
 from foredraft.server.jobs import Wish, finish_reason, make_job
 from foredraft.server.logprobs import chat_logprobs
@@ -58,10 +57,9 @@ def router(service: Service) -> APIRouter:
             num_prompts=1,
             prompts=prompts,
             form=lambda head, sequences: ChatForm(service, head, sequences, tools),
-            scope=cache_scope(request),
             response_format=tools.response_format,
         )
-        return Answer(service, make_job(service, body, wish))
+        return Answer(service, make_job(service, request, body, wish))
 
     return routes
 

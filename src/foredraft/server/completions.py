@@ -11,7 +11,6 @@ from pydantic import BaseModel
 from foredraft.engine.sequence import Chunk, Sequence
 from foredraft.server import documentation
 from foredraft.server.answer import Answer, Form
-from foredraft.server.auth import cache_scope
 from foredraft.server.errors import ApiError
 from foredraft.server.jobs import Wish, finish_reason, make_job
 from foredraft.server.logprobs import CompletionLogprobsForm
@@ -33,8 +32,8 @@ def router(service: Service) -> APIRouter:
             encode = service.llm.tokenizer.encode
             return [encode(one, parse_special=True) if isinstance(one, str) else one for one in prompts]
 
-        form = partial(CompletionForm, service)
-        return Answer(service, make_job(service, body, Wish(len(prompts), tokens, form, cache_scope(request))))
+        wish = Wish(len(prompts), tokens, partial(CompletionForm, service))
+        return Answer(service, make_job(service, request, body, wish))
 
     return routes
 

@@ -114,28 +114,30 @@ class EngineThread:
         await asyncio.to_thread(self._thread.join)
         self._is_started = False
 
-    def post(self, command: Callable[[], None]) -> None:
-        """Have the engine's thread run a command between two steps, after all that was sent before. From any thread."""
-        self._commands.put(command)
-
     def check_ready(self) -> None:
         """Raise the ApiError that a new request has to be answered with, if any."""
         if not self.is_ready:
             raise _failed() if self.has_failed else _stopping()
 
+    def post(self, command: Callable[[], None]) -> None:
+        """Have the engine's thread run a command between two steps, after all that was sent before. From any thread."""
+        self._commands.put(command)
+
     async def call(self, function: Callable[[], T]) -> T:
-        """Run a function in the engine's thread, between two steps; returns or raises what it does."""
-        future: Future[T] = Future()
+        """What a function returns, or raises, that the engine's thread runs as a command."""
+        outcome: Future[T] = Future()
 
-        def run() -> None:
-            if future.set_running_or_notify_cancel():
+        def command() -> None:
+            if outcome.set_running_or_notify_cancel():
                 try:
-                    future.set_result(function())
+                    outcome.set_result(function())
                 except Exception as error:
-                    future.set_exception(error)
+                    outcome.set_exception(error)
 
-        self._commands.put(run)
-        return await asyncio.wrap_future(future)
+        if not self._thread.is_alive():
+            raise _stopping()
+        self.post(command)
+        return await asyncio.wrap_future(outcome)
 
     @contextmanager
     def open(self, sequences: list[Sequence], ticket: Ticket, watch: Watch) -> Iterator[Mailbox]:

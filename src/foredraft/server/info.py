@@ -15,7 +15,7 @@ from foredraft.server.counting import CONTENT_TYPE
 from foredraft.server.errors import ApiError
 from foredraft.server.requests import DetokenizeRequest, TokenizeRequest
 from foredraft.server.responses import Health, Model, ModelList, Text, Tokens, Version
-from foredraft.server.service import ROUTE, Service
+from foredraft.server.service import Service
 
 
 def router(service: Service) -> APIRouter:
@@ -35,19 +35,17 @@ def router(service: Service) -> APIRouter:
     @routes.get("/metrics", response_class=Response, **errors)
     async def metrics() -> Response:
         """For Prometheus (docs/metrics.md)."""
-        scheduler = service.llm.engine.scheduler
-        waiting, running = {ROUTE: len(scheduler.waiting)}, {ROUTE: len(scheduler.running)}
-        service.metrics.load(waiting, running, scheduler.kv_use)
+        service.metrics.load(*service.load(), service.llm.engine.scheduler.kv_use)
         return Response(service.metrics.render(), media_type=CONTENT_TYPE)
 
     @routes.get("/v1/models", **errors)
     async def models() -> ModelList:
-        return ModelList(data=[_model(service)])
+        return ModelList(data=[_model(service, name) for name in service.model_names])
 
     @routes.get("/v1/models/{name:path}", **errors)
     async def model(name: str) -> Model:
         service.check_model(name)
-        return _model(service)
+        return _model(service, name)
 
     @routes.post("/tokenize", **errors)
     async def tokenize(body: TokenizeRequest) -> Tokens:
@@ -63,8 +61,8 @@ def router(service: Service) -> APIRouter:
     return routes
 
 
-def _model(service: Service) -> Model:
-    return Model(id=service.model_name, created=service.started)
+def _model(service: Service, name: str) -> Model:
+    return Model(id=name, created=service.started)
 
 
 def _tokens(service: Service, body: TokenizeRequest) -> list[int]:

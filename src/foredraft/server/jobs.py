@@ -8,12 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from starlette.requests import Request as HttpRequest
+
 from foredraft.constraints.formats import ResponseFormat
 from foredraft.core import SamplingParams
 from foredraft.engine.requests import Request
 from foredraft.engine.sequence import Chunk, Sequence
 from foredraft.errors import RequestError
 from foredraft.server.answer import Form, Job
+from foredraft.server.auth import cache_scope
 from foredraft.server.errors import ApiError
 from foredraft.server.parameters import max_tokens, own_names, sampling_params, speculation
 from foredraft.server.requests import ChatRequest, CompletionRequest
@@ -26,22 +29,22 @@ class Wish:
     """What differs between the ways to ask.
 
     prompts: makes the token ids of this many; called in a thread of its own. form: gets the fields that every object
-    begins with. scope: of the prefix cache. response_format: in place of what the body says of it.
+    begins with. response_format: in place of what the body says of it.
     """
 
     num_prompts: int
     prompts: Callable[[], list[list[int]]]
     form: Callable[[dict[str, Any], list[Sequence]], Form]
-    scope: str
     response_format: ResponseFormat | None = None
 
 
-def make_job(service: Service, body: ChatRequest | CompletionRequest, wish: Wish) -> Job:
-    """The job of a request.
+def make_job(service: Service, request: HttpRequest, body: ChatRequest | CompletionRequest, wish: Wish) -> Job:
+    """The job of a request, which thereby gets its route.
 
     Raises:
         ApiError: a field has a value that is not allowed here.
     """
+    route = service.route(request, body.model)
     service.check_model(body.model)
     if body.stream_options and not body.stream:
         raise ApiError(400, "stream_options are only there with stream: true", param="stream_options")
@@ -49,6 +52,7 @@ def make_job(service: Service, body: ChatRequest | CompletionRequest, wish: Wish
     asked = None if body.response_format is None else body.response_format.as_format()
     prediction = body.prediction.text if body.prediction else ""
     how = speculation(body, service.config.speculation)
+    scope = cache_scope(request)
     kind = "chatcmpl" if isinstance(body, ChatRequest) else "cmpl"
     head = {
         "id": f"{kind}-{uuid.uuid4().hex}",
@@ -67,7 +71,7 @@ def make_job(service: Service, body: ChatRequest | CompletionRequest, wish: Wish
         each = wish.prompts()
         try:
             return service.llm.sequences(
-                [Request(tokens, params_for(tokens), how, format, prediction, wish.scope) for tokens in each]
+                [Request(tokens, params_for(tokens), how, format, prediction, scope, route) for tokens in each]
             )
         except RequestError as error:
             if format is wish.response_format is not None and error.field == "response_format.grammar":

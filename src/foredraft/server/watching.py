@@ -28,12 +28,13 @@ def outcome_of(status: int) -> str:
 class Watch:
     """One request. Used by the event loop's thread alone.
 
-    `outcome` is set by whoever knows better than the status tells, such as after a stream has begun; `prompt` and
-    `answer` by whoever has the texts, for logs that are asked to show them.
+    `route` is set once the request's own is known. `outcome` is set by whoever knows better than the status tells, such
+    as after a stream has begun; `prompt` and `answer` by whoever has the texts, for logs that are asked to show them.
     """
 
     def __init__(self, metrics: Metrics, log: RequestLog, route: str, clock: Callable[[], float] = time.perf_counter):
-        self._metrics, self._log, self._route, self._clock = metrics, log, route, clock
+        self._metrics, self._log, self._clock = metrics, log, clock
+        self.route = route
         self._start = clock()
         self._ttft: float | None = None
         self._last: dict[int, float] = {}  # context id: when its newest tokens came
@@ -50,12 +51,12 @@ class Watch:
         now = self._clock()
         if self._ttft is None:
             self._ttft = now - self._start
-            self._metrics.first_token(self._route, self._ttft)
+            self._metrics.first_token(self.route, self._ttft)
         for context_id, count in Counter(chunk.context_id for chunk in chunks).items():
             last, sequence = self._last.get(context_id), self._sequences[context_id]
-            self._metrics.tokens(self._route, count, None if last is None else now - last)
+            self._metrics.tokens(self.route, count, None if last is None else now - last)
             if last is None and sequence.leader is None:
-                self._metrics.prompt(self._route, sequence.context.prompt_len, sequence.num_cached_tokens or 0)
+                self._metrics.prompt(self.route, sequence.context.prompt_len, sequence.num_cached_tokens or 0)
             self._last[context_id] = now
 
     def ended(self, status: int) -> None:
@@ -64,10 +65,10 @@ class Watch:
         stats = [sequence.stats for sequence in self._sequences.values()]
         leaders = [sequence for sequence in self._sequences.values() if sequence.leader is None]
         outcome = self.outcome or self._outcome(status)
-        self._metrics.request_ended(self._route, outcome)
+        self._metrics.request_ended(self.route, outcome)
         self._log.ended(
             RequestSummary(
-                route=self._route,
+                route=self.route,
                 outcome=outcome,
                 status=status,
                 total_ms=_ms(self._clock() - self._start),
@@ -92,7 +93,10 @@ class Watch:
 
 
 class Watching:
-    """Middleware that puts a Watch into the scope of each request to `paths` and gives its answer an x-request-id."""
+    """Middleware that puts a Watch into the scope of each request to `paths` and gives its answer an x-request-id.
+
+    route: what a request counts for until its own route is known.
+    """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, log: RequestLog, route: str, paths: Collection[str]) -> None:
         self._app, self._paths = app, paths
