@@ -4,7 +4,7 @@ import re
 import pytest
 
 from cli_run import refused
-from foredraft.bench import profile as profiling
+from foredraft.governor import profile as profiling
 from tiny import write_tiny
 
 
