@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from foredraft.bench.paired import Comparison, Ratio
+    from foredraft.governor.crossover import Curve
     from foredraft.governor.profile import Profile
 
 FORMATS = ("png", "svg", "pdf")
@@ -78,6 +79,34 @@ def draw_profile(path: Path, name: str, profile: Profile) -> None:
     _save(figure, path)
 
 
+def draw_crossovers(path: Path, name: str, curves: Sequence[Curve]) -> None:
+    """Write the plot: speed-up over concurrency for each alpha, dashed where it is extrapolated, crossovers ringed."""
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    axes.axhline(1, color="0.3", lw=1)
+    for number, one in enumerate(curves, 1):
+        color = colormaps["viridis_r"](number / len(curves))
+        counts = [gain.concurrency for gain in one.gains]
+        gains = [gain.speedup for gain in one.gains]
+        measured = next((i for i, gain in enumerate(one.gains) if gain.is_extrapolated), len(counts))
+        end = "none" if one.crossover is None else one.crossover
+        axes.plot(counts[:measured], gains[:measured], color=color, label=f"α {one.alpha:g}, crossover {end}")
+        axes.plot(counts[max(0, measured - 1) :], gains[max(0, measured - 1) :], ls="--", color=color)
+        if one.crossover is not None:
+            axes.plot(one.crossover, 1, "o", ms=9, mfc="none", mec=color, mew=2)
+    axes.plot([], [], ls="--", color="0.3", label="extrapolated")
+    ticks = [2**power for power in range(len(curves[0].gains).bit_length())]
+    axes.set(xlabel="sequences at once", ylabel="speed-up at the best k", title=name, xscale="log")
+    axes.set_xticks(ticks, ticks)
+    axes.set_xticks([], minor=True)
+    axes.set_ylim(bottom=0.8)
+    axes.legend()
+    _save(figure, path)
+
+
 def draw_heat_map(path: Path, compared: Sequence[Comparison]) -> None:
     """Write the plot: for each automatic arm, its speed over off's and over the best fixed arm's, in every cell.
 
@@ -90,12 +119,12 @@ def draw_heat_map(path: Path, compared: Sequence[Comparison]) -> None:
     arms = list(dict.fromkeys(one.arm for one in compared))
     workloads = list(dict.fromkeys(one.workload for one in compared))
     columns = sorted({one.concurrency for one in compared})
-    size = (2 + 2 * 1.15 * len(columns), len(arms) * (1.3 + 0.7 * len(workloads)))
+    size = (2 + 2 * max(3, 1.15 * len(columns)), len(arms) * (1.5 + 0.7 * len(workloads)))
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(len(arms), 2, squeeze=False)
     for arm, (left, right) in zip(arms, panels, strict=True):
         for axes, bound, what in ((left, OFF_BOUND, "off"), (right, BEST_BOUND, "the best fixed arm")):
-            axes.set(title=f"{arm} over {what}; a frame: below {bound:g}", xlabel="requests at a time")
+            axes.set(title=f"{arm} over {what}\n(framed: below {bound:g})", xlabel="requests at a time")
             axes.set_xticks(range(len(columns)), columns)
             axes.set_yticks(range(len(workloads)), workloads)
             axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(workloads) - 0.5, -0.5))
