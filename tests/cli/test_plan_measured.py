@@ -8,6 +8,7 @@ import pytest
 from cli_run import refused
 from foredraft import _native
 from foredraft.governor import profile as profiling
+from foredraft.governor import profile_cache
 from foredraft.governor.profile import Point, Profile
 from foredraft.governor.profile_cache import profile_path
 from tiny import write_tiny
@@ -20,6 +21,7 @@ def points(cost, rows=(1, 2, 4, 8, 16, 32)):
 @pytest.fixture
 def model(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(profile_cache, "FOLDER", tmp_path / "profiles", raising=False)
     return write_tiny(tmp_path / "tiny.gguf")
 
 

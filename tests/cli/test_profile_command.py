@@ -5,6 +5,7 @@ import pytest
 
 from cli_run import refused
 from foredraft.governor import profile as profiling
+from foredraft.governor import profile_cache
 from tiny import write_tiny
 
 
@@ -13,6 +14,7 @@ def home(monkeypatch, tmp_path):
     path = tmp_path / "home"
     path.mkdir()
     monkeypatch.setenv("HOME", str(path))
+    monkeypatch.setattr(profile_cache, "FOLDER", path / ".cache" / "foredraft" / "profiles", raising=False)
     return path
 
 
