@@ -24,6 +24,7 @@ def tiny_model(home, monkeypatch, tmp_path):
     speeds = iter(range(1, 100))
     monkeypatch.setattr(profiling, "read_bandwidth", lambda threads: next(speeds) * 1e9)
     monkeypatch.setattr(profiling, "ROUNDS", 1)
+    monkeypatch.setattr(profiling, "DRAFT_ROWS", (1,))
     return write_tiny(tmp_path / "tiny.gguf")
 
 
