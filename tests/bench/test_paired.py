@@ -55,6 +55,14 @@ def test_a_bound_holds_while_the_interval_reaches_it():
     assert Ratio(1.2, None, None).holds(0.98) is None
 
 
+def test_to_hold_is_less_than_to_be_proven():
+    noisy, clear = Ratio(1.1, 0.5, 2.0), Ratio(1.1, 1.05, 1.15)
+    assert noisy.holds(1.0)
+    assert not noisy.is_proven(1.0)
+    assert clear.is_proven(1.0)
+    assert not Ratio(1.2, None, None).is_proven(1.0)
+
+
 def test_best_is_the_fixed_arm_with_the_highest_median():
     (one,) = comparisons(records(off=[10, 10, 10], on_2=[1, 12, 12], on_8=[11, 11, 99], auto=[12, 12, 12]))
     assert one.best == "on:lookup:2"

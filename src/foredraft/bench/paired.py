@@ -41,6 +41,10 @@ class Ratio:
         """Whether the interval is not wholly below `bound`; None without an interval."""
         return None if self.high is None else self.high >= bound
 
+    def is_proven(self, bound: float) -> bool:
+        """Whether the interval is wholly at `bound` or above, which is more than not to be below."""
+        return self.low is not None and self.low >= bound
+
 
 @dataclass(frozen=True)
 class Comparison:

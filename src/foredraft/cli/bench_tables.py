@@ -71,11 +71,16 @@ def verdicts(compared: Sequence[Comparison]) -> Iterator[str]:
             (OFF_BOUND, "off", [one.over_off for one in mine]),
             (BEST_BOUND, "the best fixed arm", [one.over_best for one in mine]),
         ):
-            known = [held for ratio in ratios if ratio and (held := ratio.holds(bound)) is not None]
-            if known:
-                yield f"{arm}: at least {bound:g} x {what} holds in {sum(known)} of {len(known)} cells"
-            else:
+            known = [ratio for ratio in ratios if ratio and ratio.high is not None]
+            if not known:
                 yield f"{arm}: whether it is at least {bound:g} x {what} needs that arm and two rounds or more"
+                continue
+            held = sum(bool(ratio.holds(bound)) for ratio in known)
+            proven = sum(ratio.is_proven(bound) for ratio in known)
+            yield (
+                f"{arm}: at least {bound:g} x {what} holds in {held} of {len(known)} cells; in {proven} the whole "
+                "interval is above it"
+            )
 
 
 def _figure(value: float | None, digits: int) -> str:
