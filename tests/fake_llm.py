@@ -20,11 +20,13 @@ PERIOD = 3  # the target refuses every third draft's last token
 
 class FakeLLM:
     """`instances` are all that were made. Set on the class (monkeypatch): `has_template`, `interrupt_at` (the token
-    before which Ctrl-C comes) and `is_wrong_with` (a proposer that changes the text's third token)."""
+    before which Ctrl-C comes), `interrupt_after` (the calls before the one that ends so), and `is_wrong_with` (a
+    proposer that changes the text's third token)."""
 
     instances: list[FakeLLM] = []  # noqa: RUF012 (reset by the fixture)
     has_template = True
     interrupt_at: int | None = None
+    interrupt_after: int | None = None
     is_wrong_with: str | None = None
 
     def __init__(self, model: str | Path, draft: str | None = None, **settings: object) -> None:
@@ -36,6 +38,7 @@ class FakeLLM:
         self.tokenizer = SimpleNamespace(encode=lambda text, parse_special=False: list(text.encode()))
         self.context_length = int(settings.get("context_length") or 100_000)  # type: ignore[call-overload]
         self.prompts: list[list[int]] = []
+        self.routes: list[str] = []  # of every call
         self.response_format: Mapping[str, object] | None = None
         self.is_closed = False
         self._step = 0
@@ -60,8 +63,13 @@ class FakeLLM:
         speculation: Speculation = Speculation(),  # noqa: B008
         *,
         response_format: Mapping[str, object] | None = None,
+        route: str = "default",
     ) -> Iterator[Chunk]:
         self.response_format = response_format
+        self.routes.append(route)
+        if self.interrupt_after is not None and len(self.routes) > self.interrupt_after:
+            type(self).interrupt_after = None
+            raise KeyboardInterrupt
         each = [params] * len(prompts) if isinstance(params, SamplingParams) else params
         for prompt in prompts:
             if len(prompt) >= self.context_length:

@@ -7,7 +7,7 @@ from foredraft.errors import ConfigError
 
 
 def test_every_workload_has_several_prompts():
-    assert list(workloads()) == ["edit", "quote", "chat", "write", "ideas"]
+    assert list(workloads()) == ["edit", "quote", "chat", "write", "ideas", "enrichment"]
     names = [prompt.name for prompts in workloads().values() for prompt in prompts]
     assert len(set(names)) == len(names)
     assert all(len(prompts) >= 3 for prompts in workloads().values())
@@ -24,7 +24,8 @@ def test_edits_are_of_python_files_of_200_lines():
 
 def test_select():
     assert list(select(["chat", "edit"])) == ["chat", "edit"]
-    assert select([]) == workloads()
+    assert list(select(["enrichment"])) == ["enrichment"]
+    assert list(select([])) == ["edit", "quote", "chat", "write", "ideas"]
 
 
 def test_lines_of_one_name_form_one_workload():

@@ -33,6 +33,6 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeLLM]:
     """Put the fake model in the place of LLM; returns its class."""
     monkeypatch.setattr("foredraft.engine.llm.LLM", FakeLLM)
     monkeypatch.setattr(FakeLLM, "instances", [])
-    for name in ("has_template", "interrupt_at", "is_wrong_with"):
+    for name in ("has_template", "interrupt_at", "interrupt_after", "is_wrong_with"):
         monkeypatch.setattr(FakeLLM, name, getattr(FakeLLM, name))
     return FakeLLM

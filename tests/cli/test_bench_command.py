@@ -1,4 +1,5 @@
 import json
+import math
 
 import pytest
 
@@ -19,7 +20,7 @@ def model(tmp_path):
 
 def test_table_and_json(cli, fake, model, tmp_path):
     path = tmp_path / "result.json"
-    arguments = "--arms off,on:lookup:2,auto --workload chat,quote --concurrency 1,2 --rounds 2 --max-tokens 12"
+    arguments = "--arms off,on:lookup:2,auto --workloads chat,quote --concurrency 1,2 --rounds 2 --max-tokens 12"
     done = cli("bench", "--model", model, *arguments.split(), "--json", path)
     assert done.status == 0, done.err
     assert "on:lookup:2" in done.out
@@ -31,7 +32,8 @@ def test_table_and_json(cli, fake, model, tmp_path):
     assert {"date", "foredraft", "git_commit", "cpu", "cpu_flags", "cores", "python"} <= result["provenance"].keys()
     cells = result["cells"]
     assert len(cells) == 2 * 2 * 3
-    assert all(cell.keys() >= CELL and cell["same_text"] and len(cell["rounds"]) == 2 for cell in cells)
+    assert all(cell.keys() >= CELL and cell["same_text"] and cell["num_rounds"] == 2 for cell in cells)
+    assert [run["round"] for run in result["runs"]] == [1] * 12 + [2] * 12
     off, on = cells[0], cells[1]
     assert (off["arm"], off["alpha"], off["tokens_per_step"], off["expected_tokens_per_step"]) == (
         "off",
@@ -44,15 +46,17 @@ def test_table_and_json(cli, fake, model, tmp_path):
     assert on["alpha"] == 8 / 9
     assert on["accepted_per_position"] == [24, 24]
     assert on["expected_tokens_per_step"] == pytest.approx(1 + 8 / 9 + 64 / 81)
+    assert cells[2]["expected_tokens_per_step"] is None, "auto has no fixed k for the formula"
     (llm,) = fake.instances
     assert llm.settings["prefix_cache"] is False
+    assert set(llm.routes) == {"warm-up", "chat", "quote"}
     assert llm.settings["max_sequences"] == 2
     assert [p.name for p in tmp_path.iterdir() if p.suffix == ".part"] == []
 
 
 def test_text_that_differs_is_marked(cli, fake, model):
     fake.is_wrong_with = "lookup"
-    done = cli("bench", "--model", model, "--workload", "chat", "--rounds", 1, "--max-tokens", 12)
+    done = cli("bench", "--model", model, "--workloads", "chat", "--rounds", 1, "--max-tokens", 12)
     rows = [line for line in done.out.splitlines() if "│ chat" in line]
     assert [row.rstrip("│ ").rpartition("│")[2].strip() for row in rows] == ["yes", "NO"]
 
@@ -65,6 +69,99 @@ def test_own_prompts(cli, fake, model, tmp_path):
     assert [bytes(prompt) for prompt in fake.instances[0].prompts] == [b"x", b"x", b"y"]  # the first is the warm-up
 
 
+GRID = [
+    *("--arms", "off,on:lookup:2,auto", "--workloads", "chat", "--concurrency", "1,2"),
+    *("--max-tokens", 40, "--rounds", 2),
+]
+
+
+def test_auto_is_compared_within_rounds(cli, fake, model, tmp_path):
+    path, picture = tmp_path / "result.json", tmp_path / "map.png"
+    done = cli("bench", "--model", model, *GRID, "--json", path, "--heat-map", picture)
+    assert done.status == 0, done.err
+    result = json.loads(path.read_text())
+    assert [(one["workload"], one["concurrency"], one["arm"]) for one in result["comparisons"]] == [
+        ("chat", 1, "auto"),
+        ("chat", 2, "auto"),
+    ]
+    speeds = {(run["arm"], run["round"]): run["tokens_per_s"] for run in result["runs"] if run["concurrency"] == 1}
+    ratio = result["comparisons"][0]["over_off"]
+    product = math.prod(speeds["auto", number] / speeds["off", number] for number in (1, 2))
+    assert ratio["mean"] == pytest.approx(math.sqrt(product))
+    assert ratio["low"] < ratio["mean"] < ratio["high"]
+    assert "at least 1 x off holds in" in done.out
+    assert "of 2 cells" in done.out
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_one_round_proves_nothing(cli, fake, model):
+    done = cli("bench", "--model", model, "--arms", "off,auto", "--workloads", "chat", "--rounds", 1)
+    assert "needs that arm and two rounds or more" in done.out
+
+
+def test_broken_off_and_continued(cli, fake, model, tmp_path):
+    path = tmp_path / "result.json"
+    command = ("bench", "--model", model, *GRID, "--json", path)
+    fake.interrupt_after = 9  # calls: three to warm up, then two batches for the first arm's three prompts at a time
+    done = cli(*command)
+    assert done.status == 130
+    broken = json.loads(path.read_text())
+    assert 0 < len(broken["runs"]) < 12
+    again = cli(*command)
+    assert again.status == 0
+    assert f"{path} has {len(broken['runs'])} runs of this benchmark, which are not repeated" in again.err
+    whole = json.loads(path.read_text())
+    assert whole["runs"][: len(broken["runs"])] == broken["runs"]
+    order = [(run["round"], run["concurrency"], run["arm"]) for run in whole["runs"]]
+    arms = ["off", "on:lookup:2", "auto"]
+    assert order == [(1, c, arm) for c in (1, 2) for arm in arms] + [(2, c, arm) for c in (1, 2) for arm in arms[::-1]]
+    assert len(whole["provenance"]["continued"]) == 1
+    # What is complete is only printed again, without loading the model.
+    loaded = len(fake.instances)
+    assert "on:lookup:2" in cli(*command).out
+    assert len(fake.instances) == loaded
+    assert json.loads(path.read_text()) == whole
+
+
+def test_another_benchmark_in_the_file(cli, fake, model, tmp_path):
+    path = tmp_path / "result.json"
+    command = ["bench", "--model", model, *GRID, "--json", path]
+    cli(*command)
+    before = path.read_bytes()
+    message = refused(cli(*command[:-3], 3, "--json", path))
+    assert "rounds is 2 there and 3 here" in message
+    model.write_bytes(b"GGUF, another")
+    assert "model is model.gguf (4 bytes" in refused(cli(*command))
+    assert path.read_bytes() == before
+    for text in ("[]", "{}", '{"cells": []}', '{"runs": [{"round": 1}], "provenance": {}}'):
+        path.write_text(text)
+        assert "not a result that can be continued" in refused(cli(*command))
+
+
+def test_own_prompts_that_changed(cli, fake, model, tmp_path):
+    path, prompts = tmp_path / "result.json", tmp_path / "prompts.jsonl"
+    prompts.write_text('{"name": "a", "prompt": "x", "max_tokens": 3}')
+    command = ["bench", "--model", model, "--prompts", prompts, "--rounds", 1, "--json", path]
+    assert cli(*command).status == 0
+    assert cli(*command).status == 0
+    prompts.write_text('{"name": "a", "prompt": "y", "max_tokens": 3}')
+    assert "prompts is prompts.jsonl" in refused(cli(*command))
+
+
+def test_prompts_are_read_before(cli, fake, model, tmp_path):
+    path, prompts = tmp_path / "result.json", tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(f'{{"name": "a", "prompt": "{p}", "max_tokens": 9}}\n' for p in "xy"))
+    options = ["--prompts", prompts, "--arms", "off", "--rounds", 1, "--concurrency", 4, "--raw", "--prefix-cache"]
+    assert cli("bench", "--model", model, *options, "--json", path).status == 0
+    (llm,) = fake.instances
+    assert llm.settings["prefix_cache"] is True
+    assert [bytes(prompt) for prompt in llm.prompts] == [b"x", b"x", b"y", b"x", b"y", b"x", b"y"]
+    assert llm.routes == ["warm-up", "warm-up", "a"]
+    (cell,) = json.loads(path.read_text())["cells"]
+    assert cell["prompt_tokens_per_s"] is cell["ttft_ms"] is None
+    assert cell["num_tokens"] == 4 * 9
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -73,13 +170,16 @@ def test_own_prompts(cli, fake, model, tmp_path):
         ("--arms on::3", "names no proposer"),
         ("--arms on:lookup:x", "arm 'on:lookup:x' is not understood"),
         ("--arms on:lookup:99", "k is 99; allowed is a whole number, 0 to 64"),
-        ("--workload poems", "unknown workload 'poems'; known are edit, quote, chat, write, ideas"),
+        ("--workloads poems", "unknown workload 'poems'; known are edit, quote, chat, write, ideas, enrichment"),
         ("--prompts /nowhere", "/nowhere cannot be read"),
-        ("--workload edit --prompts x", "give one of them"),
+        ("--workloads edit --prompts x", "give one of them"),
         ("--concurrency 0", "--concurrency is '0'"),
         ("--rounds 0", "0 is not in the range"),
         ("--temperature -1", "temperature is -1.0"),
         ("--json /nowhere/x.json", "no folder /nowhere"),
+        ("--heat-map /nowhere/x.png --arms off,auto", "no folder /nowhere"),
+        ("--heat-map map.txt --arms off,auto", "names that end in .png"),
+        ("--heat-map map.png --arms off,on", "no arm is auto"),
         ("--json /", "/ is a folder"),
     ],
 )

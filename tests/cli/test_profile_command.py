@@ -5,6 +5,7 @@ import pytest
 
 from cli_run import refused
 from foredraft.governor import profile as profiling
+from foredraft.governor import profile_cache
 from tiny import write_tiny
 
 
@@ -13,6 +14,7 @@ def home(monkeypatch, tmp_path):
     path = tmp_path / "home"
     path.mkdir()
     monkeypatch.setenv("HOME", str(path))
+    monkeypatch.setattr(profile_cache, "FOLDER", path / ".cache" / "foredraft" / "profiles", raising=False)
     return path
 
 
@@ -22,6 +24,7 @@ def tiny_model(home, monkeypatch, tmp_path):
     speeds = iter(range(1, 100))
     monkeypatch.setattr(profiling, "read_bandwidth", lambda threads: next(speeds) * 1e9)
     monkeypatch.setattr(profiling, "ROUNDS", 1)
+    monkeypatch.setattr(profiling, "DRAFT_ROWS", (1,))
     return write_tiny(tmp_path / "tiny.gguf")
 
 

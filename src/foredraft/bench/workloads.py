@@ -1,6 +1,7 @@
-"""What the benchmark asks for: five kinds of work, from copying most of the answer out of the prompt to copying none.
+"""What the benchmark asks for: kinds of work from copying most of the answer out of the prompt to copying none.
 
-All texts are the project's own. Files of about 200 lines for `edit` and passages for `quote` lie in `texts/`.
+All texts are the project's own. Files of about 200 lines for `edit`, passages for `quote` and the short batch texts of
+`enrichment` (extract, classify, summarize) lie in `texts/`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ class Prompt:
     text: str
     max_tokens: int
 
+
+DEFAULT = ("edit", "quote", "chat", "write", "ideas")  # enrichment is for large batches only
 
 _EDITS = (
     ("inventory", "Rename the class `Reservation` to `Booking`"),
@@ -71,11 +74,12 @@ def workloads() -> dict[str, list[Prompt]]:
         "chat": _plain("chat", _CHATS, 200),
         "write": _plain("write", _WRITES, 300),
         "ideas": _plain("ideas", _IDEAS, 300),
+        **parse_prompts(_text("enrichment.jsonl"), "enrichment.jsonl"),
     }
 
 
 def select(names: Sequence[str]) -> dict[str, list[Prompt]]:
-    """The named workloads; all of them for no names.
+    """The named workloads; those of DEFAULT for no names.
 
     Raises:
         ConfigError: a name is unknown; the message lists the known ones.
@@ -84,7 +88,7 @@ def select(names: Sequence[str]) -> dict[str, list[Prompt]]:
     for name in names:
         if name not in known:
             raise ConfigError(f"unknown workload {name!r}; known are {', '.join(known)}")
-    return {name: known[name] for name in names or known}
+    return {name: known[name] for name in names or DEFAULT}
 
 
 def parse_prompts(text: str, source: str) -> dict[str, list[Prompt]]:

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from foredraft.cli.files import check_writable, read_text, write_json
+from foredraft.cli.files import check_writable, read_json, read_text, write_json
 from foredraft.cli.options import loaded, model_options, positive_integers, prompt_tokens, split_names
 from foredraft.cli.output import console, progress
+from foredraft.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from foredraft.bench.arms import Arm
-    from foredraft.bench.runner import Run, Runner
+    from foredraft.bench.records import Record
+    from foredraft.bench.runner import Turn
     from foredraft.bench.workloads import Prompt
 
 ARMS, DRAFT_ARM = "off,on:lookup:8", "on:draft_model:4"
-FILES = ("model", "draft", "prompts", "json_path")  # options that name files
+MODELS, OUTPUTS = ("model", "draft"), ("json_path", "heat_map")  # options that a result does not list as such
 
 
 @click.command(short_help="Compare speeds with and without drafts.")
 @model_options()
-@click.option("--workload", metavar="A,B", help="Of edit, quote, chat, write, ideas; default: all of them.")
+@click.option(
+    "--workloads",
+    metavar="A,B",
+    help="Of edit, quote, chat, write, ideas (default: these five) and enrichment, short batch texts.",
+)
 @click.option(
     "--prompts",
     type=click.Path(path_type=Path),
@@ -45,98 +48,140 @@ FILES = ("model", "draft", "prompts", "json_path")  # options that name files
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0 takes the most likely token.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The same for every request and arm.")
 @click.option("--raw", is_flag=True, help="Give prompts as they are, without the model's chat template.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="Save the result.")
+@click.option(
+    "--prefix-cache",
+    is_flag=True,
+    help="Read prompts before anything is measured and find them again: quicker, and only decoding is compared.",
+)
+@click.option(
+    "--json",
+    "json_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Save the result after every run; a file of the same benchmark that was broken off is continued.",
+)
+@click.option(
+    "--heat-map",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw how auto compares with off and with the best fixed arm, into a .png or .svg file.",
+)
 def bench(**options: Any) -> None:
     """Run the same requests with speculation off and on, in turn, in one process, and compare.
 
     Speeds are medians over the rounds. Decode speed counts the tokens after the first over the time from the first to
-    the last; a step that emits several tokens counts as that many gaps between tokens. The prefix cache is off.
-    """
-    from foredraft.bench.arms import parse_arms, proposers_of
-    from foredraft.bench.cells import cells
-    from foredraft.bench.runner import Runner
-    from foredraft.core import SamplingParams
-    from foredraft.models import catalog
-    from foredraft.provenance import provenance
+    the last; a step that emits several tokens counts as that many gaps between tokens. The prefix cache is off unless
+    --prefix-cache is given. At concurrency N, N requests run together, filled up from the workload's prompts.
 
-    check_writable(options["json_path"])
-    arms = parse_arms(options["arms"] or (f"{ARMS},{DRAFT_ARM}" if options["draft"] else ARMS))
+    An arm that is auto is also compared with off and with the best fixed arm of the same cell: the ratio of speeds of
+    the same round, its mean over the rounds, and the 95% interval of that. A bound holds while the interval is not
+    wholly below it.
+    """
+    from foredraft.bench.arms import parse_arms
+    from foredraft.bench.cells import cells
+    from foredraft.bench.paired import comparisons
+    from foredraft.bench.runner import turns
+    from foredraft.cli.bench_tables import cells_table, paired_table, verdicts
+
+    _check_outputs(options)
+    options["arms"] = options["arms"] or (f"{ARMS},{DRAFT_ARM}" if options["draft"] else ARMS)
+    arms = parse_arms(options["arms"])
+    if options["heat_map"] and all(arm.speculation.mode != "auto" for arm in arms):
+        raise ConfigError("--heat-map shows how auto compares, and no arm is auto; add one to --arms")
     concurrencies = positive_integers(options["concurrency"], "--concurrency")
     workloads = _workloads(options)
-    params = SamplingParams(temperature=options["temperature"], seed=options["seed"])
-    proposers = proposers_of(arms, has_draft=options["draft"] is not None)
-    with loaded(options, proposers=proposers, max_sequences=max(concurrencies), prefix_cache=False) as llm:
-        encode = partial(prompt_tokens, llm, raw=options["raw"])
-        runner = Runner(llm, params, options["max_tokens"], encode)
-        runs = _run(runner, workloads, arms, concurrencies, options["rounds"])
-    files = {role: catalog.resolve(options[role]) for role in ("model", "draft") if options[role]}
-    # A record may be published: it names files, not the folders they lie in.
-    given = {name: Path(value).name if name in FILES and value else value for name, value in options.items()}
-    rows = cells(runs)
-    console().print(_table(rows, arms[0].name))
-    if options["json_path"]:
-        write_json(options["json_path"], {"provenance": provenance(files, given), "cells": rows})
+    due = list(turns(list(workloads), arms, concurrencies, options["rounds"]))
+    records = _run(options, workloads, due)
+    out = console()
+    out.print(cells_table(cells(records), arms[0].name))
+    if compared := comparisons(records):
+        out.print(paired_table(compared))
+        for line in verdicts(compared):
+            out.print(line)
+    if options["heat_map"]:
+        from foredraft.cli.plot import draw_heat_map
+
+        draw_heat_map(options["heat_map"], compared)
+        out.print(f"heat map written to {options['heat_map']}")
+
+
+def _check_outputs(options: Mapping[str, Any]) -> None:
+    for name in OUTPUTS:
+        check_writable(options[name])
+    if options["heat_map"]:
+        from foredraft.cli.plot import check_can_plot
+
+        check_can_plot(options["heat_map"])
 
 
 def _workloads(options: Mapping[str, Any]) -> dict[str, list[Prompt]]:
     from foredraft.bench.workloads import parse_prompts, select
-    from foredraft.errors import ConfigError
 
     if options["prompts"] is None:
-        return select(split_names(options["workload"]))
-    if options["workload"] is not None:
-        raise ConfigError("both --workload and --prompts are given; give one of them")
+        return select(split_names(options["workloads"]))
+    if options["workloads"] is not None:
+        raise ConfigError("both --workloads and --prompts are given; give one of them")
     return parse_prompts(read_text(options["prompts"]), str(options["prompts"]))
 
 
-def _run(
-    runner: Runner,
-    workloads: dict[str, list[Prompt]],
-    arms: Sequence[Arm],
-    concurrencies: Sequence[int],
-    rounds: int,
-) -> list[Run]:
-    """Warm up, then all rounds, with a progress bar on standard error."""
-    from foredraft.bench.runner import run_all
+def _provenance(options: Mapping[str, Any]) -> dict[str, Any]:
+    """A record may be published: it names files, not the folders they lie in."""
+    from foredraft.models import catalog
+    from foredraft.provenance import identity, provenance
 
-    with progress() as bar:
-        task = bar.add_task("warm-up", total=rounds * len(workloads) * len(concurrencies) * len(arms))
+    files = {role: catalog.resolve(options[role]) for role in MODELS if options[role]}
+    given = {name: value for name, value in options.items() if name not in (*MODELS, *OUTPUTS)}
+    if options["prompts"]:
+        given["prompts"] = identity(options["prompts"])
+    return provenance(files, given)
+
+
+def _run(options: Mapping[str, Any], workloads: dict[str, list[Prompt]], due: Sequence[Turn]) -> list[Record]:
+    """The records of all turns: those in the file, and those of the turns that are left, saved one by one."""
+    from foredraft.bench.arms import parse_arm, proposers_of
+    from foredraft.bench.cells import cells
+    from foredraft.bench.paired import comparisons
+    from foredraft.bench.records import Record, result
+    from foredraft.bench.runner import Runner
+    from foredraft.core import SamplingParams
+
+    params = SamplingParams(temperature=options["temperature"], seed=options["seed"])
+    arms = [parse_arm(text) for text in split_names(options["arms"])]
+    source, path = _provenance(options), options["json_path"]
+    records, source = _saved(path, source)
+    left = [turn for turn in due if not any(record.is_of(turn) for record in records)]
+    if not left:
+        return records
+    settings = {
+        "proposers": proposers_of(arms, has_draft=options["draft"] is not None),
+        "max_sequences": max(turn.concurrency for turn in due),
+        "prefix_cache": options["prefix_cache"],
+    }
+    with loaded(options, **settings) as llm, progress() as bar:
+        encode = partial(prompt_tokens, llm, raw=options["raw"])
+        runner = Runner(llm, params, options["max_tokens"], encode, reads_ahead=options["prefix_cache"])
+        task = bar.add_task("warm-up", total=len(due), completed=len(records))
         runner.warm_up(arms, next(iter(workloads.values()))[0])
-
-        def done(run: Run) -> None:
-            bar.update(task, advance=1, description=f"{run.workload} x{run.concurrency} {run.arm.name}")
-
-        return run_all(runner, workloads, arms, concurrencies, rounds, done)
-
-
-COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "prompt/s": lambda cell: _figure(cell["prompt_tokens_per_s"], 0),
-    "TTFT ms": lambda cell: _figure(cell["ttft_ms"], 0),
-    "ITL p50": lambda cell: _figure(cell["itl_p50_ms"], 1),
-    "p95 ms": lambda cell: _figure(cell["itl_p95_ms"], 1),
-    "alpha": lambda cell: _figure(cell["alpha"], 2),
-    "accepted": lambda cell: _figure(cell["acceptance_rate"], 2),
-    "per step": lambda cell: _figure(cell["tokens_per_step"], 2),
-    "formula": lambda cell: _figure(cell["expected_tokens_per_step"], 2),
-    "same text": lambda cell: "yes" if cell["same_text"] else "NO",
-}
+        for turn in left:
+            bar.update(task, description=f"{turn.workload} x{turn.concurrency} {turn.arm.name}")
+            run = runner.run(turn, workloads[turn.workload])
+            records.append(Record.of(run, has_prompt_times=not options["prefix_cache"]))
+            if path:
+                compared = [one.as_dict() for one in comparisons(records)]
+                write_json(path, result(source, records, cells(records), compared))
+            bar.advance(task)
+    return records
 
 
-def _table(rows: Sequence[dict[str, Any]], baseline: str) -> Table:
-    from rich.table import Table
+def _saved(path: Path | None, source: dict[str, Any]) -> tuple[list[Record], dict[str, Any]]:
+    """The records that are in the file already, and the provenance to save from now on: the file's own, with the date
+    and commit of every continuation."""
+    from foredraft.bench.records import saved_records
 
-    table = Table(caption="tokens/s and x: decode speed, and over that of the first arm", caption_justify="left")
-    for heading in ("workload", "at once", "arm", "tokens/s", "x", *COLUMNS):
-        is_text = heading in ("workload", "arm", "same text")
-        table.add_column(heading, justify="left" if is_text else "right", no_wrap=heading == "arm")
-    base = {(r["workload"], r["concurrency"]): r["tokens_per_s"] for r in rows if r["arm"] == baseline}
-    for cell in rows:
-        speed, before = cell["tokens_per_s"], base[cell["workload"], cell["concurrency"]]
-        ratio = speed / before if speed and before else None
-        head = (cell["workload"], str(cell["concurrency"]), cell["arm"], _figure(speed, 1), _figure(ratio, 2))
-        table.add_row(*head, *(column(cell) for column in COLUMNS.values()))
-    return table
-
-
-def _figure(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
+    if path is None or not path.exists():
+        return [], source
+    saved = read_json(path)
+    records = saved_records(saved, source, str(path))
+    click.echo(f"{path} has {len(records)} runs of this benchmark, which are not repeated", err=True)
+    again = {name: source[name] for name in ("date", "git_commit")}
+    return records, {**saved["provenance"], "continued": [*saved["provenance"].get("continued", ()), again]}

@@ -1,27 +1,22 @@
-"""`foredraft plan`: does speculation pay, and how far should it draft?"""
+"""`foredraft plan`: does speculation pay, how far should it draft, and up to how many sequences at once?"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from foredraft.cli.files import check_writable
+from foredraft.cli.options import model_options
+from foredraft.cli.output import console
 from foredraft.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rich.table import Table
+    from foredraft.governor.crossover import Costs
 
 SHOWN_K = 12  # the table reaches at least this far
-
-ADVICE = (
-    ("The output copies its input (code edits, quoting, forms)", "lookup, k 5 to 10"),
-    ("Interactive chat at low concurrency", "a trained head or the model's own MTP block, k 3 to 5"),
-    ("A pool near compute saturation", "off; measure first"),
-)
 
 
 @click.command(short_help="Work out whether drafting pays, and the best k.")
@@ -35,119 +30,116 @@ ADVICE = (
     help="Measured pass times: what `foredraft profile --json` saved (its smallest context counts), or a JSON object "
     "{rows: ms}; without it a pass costs the same for any number of rows.",
 )
+@model_options(context=False, required=False)
 @click.option("--tokens", type=int, default=500, show_default=True, help="Length of an answer.")
 @click.option("--tokens-per-s", type=float, default=50.0, show_default=True, help="Speed without speculation.")
 @click.option(
     "--plot",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Also draw speed-up over k into a .png or .svg file.",
+    help="Also draw speed-up over k, with --model over concurrency, into a .png or .svg file.",
 )
 @click.option("--examples", is_flag=True, help="Print published results beside the formula.")
-def plan(
-    alpha: float | None,
-    k: int,
-    c: float,
-    curve: Path | None,
-    tokens: int,
-    tokens_per_s: float,
-    plot: Path | None,
-    examples: bool,
-) -> None:
+def plan(**options: Any) -> None:
     """Work out, from acceptance and cost, the expected tokens per step, the speed-up, and the best k.
 
     Tokens per step are (1 - alpha^(k+1)) / (1 - alpha). The speed-up divides them by the time of a step with drafts:
     1 + k c steps without, or what a measured --curve says.
-    """
-    from foredraft.cli.output import console
 
+    With --model, the profile of that model on this machine (see `profile`; measured if there is none) says what steps
+    cost, those of a --draft included, and the speed-up at the best k is shown for 1 to 64 sequences at once and several
+    alphas, with the crossover: the number of sequences from which on no k pays. Then --alpha may be left out.
+    """
     out = console()
-    if examples:
+    if options["examples"]:
         from foredraft.cli.examples import examples_table
 
         out.print(examples_table())
         return
-    if alpha is None:
-        raise ConfigError("--alpha is missing; give the chance that a drafted token is accepted, 0 to 1")
+    _check(options)
+    if options["model"] is None:
+        cost, max_rows = _cost_of_curve(options)
+        _show_k(options, options["c"], cost, max_rows)
+        return
+    costs, name = _measured(options)
+    if options["alpha"] is not None:
+        _show_k(options, costs.c(), {"pass_cost": costs.pass_cost}, costs.measured_rows)
+    from foredraft.cli.crossover import show
+
+    show(name, costs, options["alpha"], options["plot"])
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    """All that can be refused before anything is measured."""
+    from foredraft import theory
+
+    if options["model"] is None:
+        for name in ("draft", "threads"):
+            if options[name] is not None:
+                raise ConfigError(f"--{name} says how to measure and needs a --model")
+        if options["alpha"] is None:
+            raise ConfigError("--alpha is missing; give the chance that a drafted token is accepted, 0 to 1")
+    elif options["curve"]:
+        raise ConfigError("both --model and --curve say what a pass costs; give one of them")
+    elif options["draft"] and options["c"]:
+        raise ConfigError("both --draft and --c say what a draft costs; give one of them")
+    k, tokens, tokens_per_s = options["k"], options["tokens"], options["tokens_per_s"]
     if k < 1 or tokens < 1 or not tokens_per_s > 0:
         raise ConfigError(
             f"--k, --tokens and --tokens-per-s are {k}, {tokens} and {tokens_per_s:g}; allowed is 1 or more, 1 or more "
             "and above 0"
         )
-    k_max = max(k, SHOWN_K)
-    cost: dict[str, Callable[[int], float]] = {}
-    if curve:
-        from foredraft.cli.curve import read_curve
-
-        cost["pass_cost"], max_rows = read_curve(curve, k + 1)
-        k_max = min(k_max, max_rows - 1)
-    if plot:
+    theory.speedup(0.0 if options["alpha"] is None else options["alpha"], k, options["c"])
+    if options["plot"]:
         from foredraft.cli.plot import check_can_plot
 
-        check_can_plot(plot)
-        check_writable(plot)
-    out.print(_table(alpha, k, c, k_max, tokens, tokens_per_s, cost))
-    for line in _summary(alpha, k, c, k_max, cost):
+        check_can_plot(options["plot"])
+        check_writable(options["plot"])
+
+
+def _cost_of_curve(options: Mapping[str, Any]) -> tuple[dict[str, Callable[[int], float]], int | None]:
+    """The argument `pass_cost` for theory.py, if there is a curve, and the most rows that it has."""
+    if not options["curve"]:
+        return {}, None
+    from foredraft.cli.curve import read_curve
+
+    pass_cost, max_rows = read_curve(options["curve"], options["k"] + 1)
+    return {"pass_cost": pass_cost}, max_rows
+
+
+def _measured(options: Mapping[str, Any]) -> tuple[Costs, str]:
+    """What passes of the model cost on this machine, and a name for that."""
+    from foredraft.cli.kept_profile import kept_or_measured, title
+    from foredraft.governor.crossover import profile_costs
+    from foredraft.models import catalog
+
+    paths = {role: catalog.resolve(options[role]) for role in ("model", "draft") if options[role]}
+    profile, kept = kept_or_measured(paths, options["threads"])
+    costs = profile_costs(profile, options["c"])
+    if options["alpha"] is not None and options["k"] >= costs.measured_rows:
+        raise ConfigError(f"--k is {options['k']}, and passes were measured up to {costs.measured_rows} rows; lower it")
+    if kept:
+        click.echo(f"measured before ({kept}); foredraft profile --again measures anew", err=True)
+    return costs, title(profile)
+
+
+def _show_k(
+    options: Mapping[str, Any], c: float, cost: dict[str, Callable[[int], float]], max_rows: int | None
+) -> None:
+    """The table over k, for one sequence alone. Its plot too, unless there is a model to draw one of."""
+    from foredraft.cli.plan_tables import advice_table, k_table, summary
+
+    alpha, k = options["alpha"], options["k"]
+    k_max = max(k, SHOWN_K)
+    if max_rows is not None:
+        k_max = min(k_max, max_rows - 1)
+    out = console()
+    out.print(k_table(alpha, k, c, k_max, options["tokens"], options["tokens_per_s"], cost))
+    for line in summary(alpha, k, c, k_max, cost):
         out.print(line)
-    out.print(_advice())
-    if plot:
+    out.print(advice_table())
+    if options["plot"] and options["model"] is None:
         from foredraft.cli.plot import draw_plan
 
-        draw_plan(plot, alpha, c, k_max, cost)
-        out.print(f"plot written to {plot}")
-
-
-def _table(alpha: float, k: int, c: float, k_max: int, tokens: int, tokens_per_s: float, cost: dict[str, Any]) -> Table:
-    from rich.table import Table
-
-    from foredraft import theory
-
-    best = theory.best_k(alpha, c, k_max, **cost)
-    table = Table(
-        title=f"alpha {alpha:g}, c {c:g}; answers of {tokens} tokens, {tokens_per_s:g} tokens/s without drafts"
-    )
-    for heading in ("k", "tokens per step", "speed-up", "break-even alpha", "tokens/s", "device-seconds saved", ""):
-        table.add_column(heading, justify="left" if heading == "" else "right")
-    for row_k in range(1, k_max + 1):
-        gain = theory.speedup(alpha, row_k, c, **cost)
-        even = theory.break_even_alpha(row_k, c, **cost)
-        table.add_row(
-            str(row_k),
-            f"{theory.expected_tokens(alpha, row_k):.4f}",
-            f"{gain:.4f}",
-            "never" if even is None else f"{even:.3f}",
-            f"{tokens_per_s * gain:.1f}",
-            f"{theory.seconds_saved(tokens, 1 / tokens_per_s, gain):.2f}",
-            ", ".join(["asked for"] * (row_k == k) + ["best"] * (row_k == best)),
-            style="bold" if row_k in (k, best) else "",
-        )
-    return table
-
-
-def _summary(alpha: float, k: int, c: float, k_max: int, cost: dict[str, Any]) -> list[str]:
-    from foredraft import theory
-
-    best = theory.best_k(alpha, c, k_max, **cost)
-    gain = theory.speedup(alpha, k, c, **cost)
-    here = "faster" if gain > 1 else "not faster"
-    advice = (
-        f"k {best} is best: {theory.speedup(alpha, best, c, **cost):.3f}x" if best else "no k pays: leave drafting off"
-    )
-    lines = [
-        f"k {k}: {theory.expected_tokens(alpha, k):.3f} tokens per step, {gain:.3f}x, {here} than without drafts.",
-        f"Of k 1 to {k_max}, {advice}.",
-    ]
-    if c == 0 and not cost:
-        lines.append("Neither drafts nor rows cost anything here, so more is always better; give --c or a --curve.")
-    return lines
-
-
-def _advice() -> Table:
-    from rich.table import Table
-
-    table = Table(title="Where to start")
-    table.add_column("situation")
-    table.add_column("speculation")
-    for situation, what in ADVICE:
-        table.add_row(situation, what)
-    return table
+        draw_plan(options["plot"], alpha, c, k_max, cost)
+        out.print(f"plot written to {options['plot']}")

@@ -1,8 +1,10 @@
-"""Pictures: the speed-up over k, the time of a pass over its rows. They need the `plot` extra."""
+"""Pictures: speed-ups over k, the time of a pass over its rows, how auto compares. They need the `plot` extra."""
 
 from __future__ import annotations
 
 import importlib.util
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +12,11 @@ from foredraft.cli.files import replacing
 from foredraft.errors import ConfigError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from foredraft.bench.paired import Comparison, Ratio
+    from foredraft.governor.crossover import Curve
     from foredraft.governor.profile import Profile
 
 FORMATS = ("png", "svg", "pdf")
@@ -72,6 +77,79 @@ def draw_profile(path: Path, name: str, profile: Profile) -> None:
     axes.set(xlabel="rows of a pass", ylabel="ms", title=name, xlim=(0, None), ylim=(0, 1.1 * top))
     axes.legend(loc="lower right")
     _save(figure, path)
+
+
+def draw_crossovers(path: Path, name: str, curves: Sequence[Curve]) -> None:
+    """Write the plot: speed-up over concurrency for each alpha, dashed where it is extrapolated, crossovers ringed."""
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    axes.axhline(1, color="0.3", lw=1)
+    for number, one in enumerate(curves, 1):
+        color = colormaps["viridis_r"](number / len(curves))
+        counts = [gain.concurrency for gain in one.gains]
+        gains = [gain.speedup for gain in one.gains]
+        measured = next((i for i, gain in enumerate(one.gains) if gain.is_extrapolated), len(counts))
+        end = "none" if one.crossover is None else one.crossover
+        axes.plot(counts[:measured], gains[:measured], color=color, label=f"α {one.alpha:g}, crossover {end}")
+        axes.plot(counts[max(0, measured - 1) :], gains[max(0, measured - 1) :], ls="--", color=color)
+        if one.crossover is not None:
+            axes.plot(one.crossover, 1, "o", ms=9, mfc="none", mec=color, mew=2)
+    axes.plot([], [], ls="--", color="0.3", label="extrapolated")
+    ticks = [2**power for power in range(len(curves[0].gains).bit_length())]
+    axes.set(xlabel="sequences at once", ylabel="speed-up at the best k", title=name, xscale="log")
+    axes.set_xticks(ticks, ticks)
+    axes.set_xticks([], minor=True)
+    axes.set_ylim(bottom=0.8)
+    axes.legend()
+    _save(figure, path)
+
+
+def draw_heat_map(path: Path, compared: Sequence[Comparison]) -> None:
+    """Write the plot: for each automatic arm, its speed over off's and over the best fixed arm's, in every cell.
+
+    A frame marks a bound that is broken, a name below a ratio the best fixed arm.
+    """
+    from matplotlib.figure import Figure
+
+    from foredraft.bench.paired import BEST_BOUND, OFF_BOUND
+
+    arms = list(dict.fromkeys(one.arm for one in compared))
+    workloads = list(dict.fromkeys(one.workload for one in compared))
+    columns = sorted({one.concurrency for one in compared})
+    size = (2 + 2 * max(3, 1.15 * len(columns)), len(arms) * (1.5 + 0.7 * len(workloads)))
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(len(arms), 2, squeeze=False)
+    for arm, (left, right) in zip(arms, panels, strict=True):
+        for axes, bound, what in ((left, OFF_BOUND, "off"), (right, BEST_BOUND, "the best fixed arm")):
+            axes.set(title=f"{arm} over {what}\n(framed: below {bound:g})", xlabel="requests at a time")
+            axes.set_xticks(range(len(columns)), columns)
+            axes.set_yticks(range(len(workloads)), workloads)
+            axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(workloads) - 0.5, -0.5))
+        for one in (one for one in compared if one.arm == arm):
+            place = (columns.index(one.concurrency), workloads.index(one.workload))
+            _heat_cell(left, place, one.over_off, OFF_BOUND, "")
+            _heat_cell(right, place, one.over_best, BEST_BOUND, one.best or "")
+    _save(figure, path)
+
+
+def _heat_cell(axes: Axes, place: tuple[int, int], ratio: Ratio | None, bound: float, note: str) -> None:
+    """A colored square around `place`: white for 1, red below, blue above, full color from a factor of 1.5 on."""
+    if ratio is None:
+        return
+    from matplotlib import colormaps
+    from matplotlib.patches import Rectangle
+
+    depth = math.log(ratio.mean) / math.log(1.5)
+    color = colormaps["RdBu"](0.5 + 0.3 * max(-1.0, min(depth, 1.0)))
+    x, y = place
+    axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fc=color, ec="white", lw=1))
+    if ratio.holds(bound) is False:
+        axes.add_patch(Rectangle((x - 0.44, y - 0.44), 0.88, 0.88, fill=False, ec="black", lw=2))
+    axes.text(x, y - 0.12 * bool(note), f"{ratio.mean:.2f}", ha="center", va="center")
+    axes.text(x, y + 0.25, note, ha="center", va="center", fontsize=6)
 
 
 def _save(figure: Figure, path: Path) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from foredraft.cli.files import check_writable, write_json
+from foredraft.cli.kept_profile import kept_or_measured, title
 from foredraft.cli.options import model_options
-from foredraft.cli.output import console, progress
-from foredraft.errors import ConfigError
+from foredraft.cli.output import console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,53 +41,17 @@ def profile(**options: Any) -> None:
         check_can_plot(options["plot"])
         check_writable(options["plot"])
     paths = {role: catalog.resolve(options[role]) for role in ("model", "draft") if options[role]}
-    measured = _kept_or_measured(paths, options["threads"], options["again"])
+    measured, kept = kept_or_measured(paths, options["threads"], options["again"])
+    if kept:
+        click.echo(f"measured before ({kept}); --again measures anew", err=True)
     console().print(_table(measured))
     if options["json_path"]:
         write_json(options["json_path"], measured.as_dict())
     if options["plot"]:
         from foredraft.cli.plot import draw_profile
 
-        draw_profile(options["plot"], _title(measured), measured)
+        draw_profile(options["plot"], title(measured), measured)
         click.echo(f"plot written to {options['plot']}")
-
-
-def _kept_or_measured(paths: Mapping[str, Path], threads: int | None, again: bool) -> Profile:
-    from foredraft import _native, ops
-    from foredraft.governor.profile import profile as measure
-    from foredraft.governor.profile_cache import profile_path, read_profile
-    from foredraft.models import gguf
-    from foredraft.provenance import provenance
-
-    files = {role: gguf.read(path) for role, path in paths.items()}
-    op_set = ops.create("native", threads)
-    num_threads, isa = _native.num_threads(), _native.isa()
-    kept = profile_path(paths, num_threads, isa)
-    found = None if again else read_profile(kept)
-    if found:
-        click.echo(f"measured before ({kept}); --again measures anew", err=True)
-        return found
-    source = provenance(paths, {"threads": num_threads, "isa": isa})
-    with progress() as bar:
-        task = bar.add_task("", total=None)
-        made = measure(files, op_set, num_threads, source, lambda what: bar.update(task, description=what))
-    _keep(kept, made)
-    return made
-
-
-def _keep(path: Path, made: Profile) -> None:
-    """A profile that cannot be kept is still worth printing."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, made.as_dict())
-    except (OSError, ConfigError) as error:
-        click.echo(f"not kept for the next time: {error}", err=True)
-
-
-def _title(measured: Profile) -> str:
-    source = measured.provenance
-    threads, isa = source["options"]["threads"], source["options"]["isa"]
-    return f"{source['models']['model']['file']}, {threads} thread{'s' * (threads > 1)}, {isa}"
 
 
 def _table(measured: Profile) -> Table:
@@ -99,7 +62,7 @@ def _table(measured: Profile) -> Table:
         f"share: of the {measured.bandwidth_gb_s:.1f} GB/s that reading memory alone reached. "
         f"Measured {measured.provenance['date']}."
     )
-    table = Table(title=_title(measured), caption=caption, caption_justify="left")
+    table = Table(title=title(measured), caption=caption, caption_justify="left")
     for heading in ("", "context", "rows", "ms", "x", "tokens/s", "GB/s", "share"):
         table.add_column(heading, justify="left" if heading == "" else "right")
     for role, points in (("model", measured.points), ("draft", measured.draft)):
