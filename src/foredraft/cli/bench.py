@@ -126,11 +126,13 @@ def _workloads(options: Mapping[str, Any]) -> dict[str, list[Prompt]]:
 
 def _provenance(options: Mapping[str, Any]) -> dict[str, Any]:
     """A record may be published: it names files, not the folders they lie in."""
+    from foredraft import _native
     from foredraft.models import catalog
     from foredraft.provenance import identity, provenance
 
     files = {role: catalog.resolve(options[role]) for role in MODELS if options[role]}
     given = {name: value for name, value in options.items() if name not in (*MODELS, *OUTPUTS)}
+    given["isa"] = _native.isa()
     if options["prompts"]:
         given["prompts"] = identity(options["prompts"])
     return provenance(files, given)
