@@ -47,9 +47,10 @@ class CostCurve:
     def cost(self) -> PassCost:
         """What is known now."""
         if self._cost is None:
-            seconds = (s * exp(self._level + extra) for s, extra in zip(self._seconds, self._surprise, strict=True))
-            # More rows never cost less; what says so is noise.
-            rising = tuple(accumulate(seconds, max))
+            seconds = [s * exp(self._level + extra) for s, extra in zip(self._seconds, self._surprise, strict=True)]
+            # More rows never cost less: where they seem to, somebody has slowed down the smaller pass.
+            falling = accumulate(reversed(seconds), min)
+            rising = tuple(reversed(list(falling)))
             self._cost = PassCost(self._rows, rising, *(s * exp(self._level) for s in self._token_s))
         return self._cost
 
