@@ -16,9 +16,10 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+# Chosen by log loss and calibration on recorded drafts of lookup and of a draft model (benchmarks/governor.md).
 PRIOR = 0.6
-STRENGTH = 5.0  # trials that the more general level is worth
-ROUTE_CAP, SEQUENCE_CAP = 60.0, 12.0
+STRENGTH = 15.0  # trials that the more general level is worth
+ROUTE_CAP, SEQUENCE_CAP = 100.0, 12.0
 CURIOUS = 16  # trials of a route until which a proposer gets the benefit of the doubt
 LEAST_SURVIVAL = 0.01  # deeper than this nobody drafts
 NUM_BINS = 10
@@ -70,6 +71,7 @@ class Acceptance:
 
     def __init__(self) -> None:
         self._levels: dict[Hashable, Tally] = {}
+        self._routes: dict[tuple[str, str], Tally] = {}  # all of a proposer's trials on a route, to tell about
         self._sequences: dict[int, dict[Hashable, Tally]] = {}
         self.calibration: dict[tuple[str, str], Calibration] = {}
 
@@ -107,12 +109,12 @@ class Acceptance:
         return mean
 
     def trials(self, route: str, proposer: str) -> float:
-        tally = self._levels.get((route, proposer, None))
+        tally = self._routes.get((route, proposer))
         return tally.trials if tally else 0.0
 
     def mean(self, route: str, proposer: str) -> float | None:
         """Alpha over all depths and grades, as lately seen; None before any trial."""
-        tally = self._levels.get((route, proposer, None))
+        tally = self._routes.get((route, proposer))
         return tally.accepted / tally.trials if tally and tally.trials else None
 
     def observe(
@@ -131,6 +133,7 @@ class Acceptance:
         self, context_id: int, route: str, proposer: str, grade: int | None, depth: int, is_accepted: bool
     ) -> None:
         own = self._sequences.setdefault(context_id, {})
+        self._routes.setdefault((route, proposer), Tally()).add(is_accepted, not is_accepted, ROUTE_CAP)
         for each in {grade, None}:
             for key in _keys(route, proposer, each, depth):
                 tally = self._levels.setdefault(key, Tally())
@@ -142,7 +145,7 @@ class Acceptance:
 
 
 def _keys(route: str, proposer: str, grade: int | None, depth: int) -> Iterator[Hashable]:
-    """From all traffic of a proposer's grade to one depth (0, 1, 2 to 3, 4 to 7, ...) of it on a route."""
+    """From all drafts of a proposer's grade to one depth (0, 1, 2 to 3, 4 to 7, ...) of it, on all routes and on one."""
     yield (proposer, grade)
-    yield (route, proposer, grade)
+    yield (proposer, grade, depth.bit_length())
     yield (route, proposer, grade, depth.bit_length())
