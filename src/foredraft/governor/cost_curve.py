@@ -27,7 +27,8 @@ class CostCurve:
     """The pass cost of one model."""
 
     def __init__(self, points: Iterable[Point]) -> None:
-        """points: of a profile, at least one; with two contexts they also tell what reading keys and values costs."""
+        """points: of a profile, one at 1 row among them; with two contexts they also tell what reading keys and values
+        costs."""
         times: dict[int, dict[int, float]] = {}
         for point in points:
             times.setdefault(point.rows, {})[point.context] = point.ms / 1e3
@@ -36,7 +37,8 @@ class CostCurve:
         for rows, by_context in sorted(times.items()):
             context, seconds = min(by_context.items())
             knots[rows] = max(seconds - context * (sequence_token_s + rows * row_token_s), seconds / 2)
-        profiled = PassCost(tuple(knots), tuple(knots.values()))
+        # More rows never cost less; what says so is noise.
+        profiled = PassCost(tuple(knots), tuple(accumulate(knots.values(), max)))
         self._rows = (*knots, *(rows for rows in MORE_KNOTS if rows > profiled.rows[-1]))
         self._seconds = [profiled(rows) for rows in self._rows]
         self._surprise = [0.0] * len(self._rows)  # logarithms, by knot
@@ -48,7 +50,6 @@ class CostCurve:
         """What is known now."""
         if self._cost is None:
             seconds = (s * exp(self._level + extra) for s, extra in zip(self._seconds, self._surprise, strict=True))
-            # More rows never cost less; what says so is noise.
             rising = tuple(accumulate(seconds, max))
             self._cost = PassCost(self._rows, rising, *(s * exp(self._level) for s in self._token_s))
         return self._cost
