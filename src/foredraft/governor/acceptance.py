@@ -4,7 +4,9 @@ A trial is a drafted token of which all before it were accepted; alpha is the sh
 are counted at several levels, from all traffic of a proposer down to one sequence. An estimate starts at the most
 general level and is corrected by each more special one as far as that has trials: with n trials, of which a were
 accepted, an estimate m becomes (a + STRENGTH m) / (n + STRENGTH). That is the mean of a Beta posterior whose prior is
-the level above.
+the level above. A sequence has too few trials to tell depths apart: it is known by how many more were accepted than its
+route made expect, and moves the estimates of all depths alike. All trials of a draft weigh the same, since the last of
+them mostly is the refused one.
 
 Counts are capped: beyond its cap a level forgets as much as it learns, so that a route whose traffic changes is known
 anew after some dozens of trials.
@@ -32,8 +34,7 @@ class Tally:
     accepted: float = 0.0
     trials: float = 0.0
 
-    def add(self, accepted: int, refused: int, cap: float) -> None:
-        trials = accepted + refused
+    def add(self, accepted: float, trials: int, cap: float) -> None:
         keep = min(1.0, max(cap - trials, 0.0) / self.trials) if self.trials else 1.0
         share = min(1.0, cap / trials)
         self.accepted = self.accepted * keep + accepted * share
@@ -42,6 +43,13 @@ class Tally:
     def correct(self, mean: float) -> float:
         """The estimate of the level above, corrected by what was seen here."""
         return (self.accepted + STRENGTH * mean) / (self.trials + STRENGTH)
+
+
+class Surplus(Tally):
+    """Trials of a sequence; `accepted` are those beyond what its route made expect."""
+
+    def correct(self, mean: float) -> float:
+        return min(1.0, max(0.0, mean + self.accepted / (self.trials + STRENGTH)))
 
 
 @dataclass
@@ -72,7 +80,7 @@ class Acceptance:
     def __init__(self) -> None:
         self._levels: dict[Hashable, Tally] = {}
         self._routes: dict[tuple[str, str], Tally] = {}  # all of a proposer's trials on a route, to tell about
-        self._sequences: dict[int, dict[Hashable, Tally]] = {}
+        self._sequences: dict[int, dict[Hashable, Surplus]] = {}
         self.calibration: dict[tuple[str, str], Calibration] = {}
 
     def survival(self, context_id: int, route: str, proposer: str, grades: Sequence[int | None]) -> tuple[float, ...]:
@@ -95,11 +103,7 @@ class Acceptance:
 
     def alpha(self, context_id: int, route: str, proposer: str, grade: int | None, depth: int) -> float:
         """The chance of one token, given that all before it are accepted."""
-        mean = PRIOR
-        for key in _keys(route, proposer, grade, depth):
-            tally = self._levels.get(key)
-            if tally is not None:
-                mean = tally.correct(mean)
+        mean = self._of_route(route, proposer, grade, depth)
         own = self._sequences.get(context_id, {}).get((proposer, grade))
         if own is not None:
             mean = own.correct(mean)
@@ -121,24 +125,35 @@ class Acceptance:
         self, context_id: int, route: str, proposer: str, grades: Sequence[int], num_accepted: int, is_rejected: bool
     ) -> None:
         """Learn what became of a draft: its first tokens were accepted, and the next one was refused or not reached."""
+        num_trials = num_accepted + is_rejected
+        if not num_trials:
+            return
+        self._routes.setdefault((route, proposer), Tally()).add(num_accepted, num_trials, ROUTE_CAP)
         calibration = self.calibration.setdefault((route, proposer), Calibration())
-        for depth in range(num_accepted + is_rejected):
-            is_accepted = depth < num_accepted
-            grade = grades[depth] if grades else None
+        tried = [(grades[depth] if grades else None, depth, depth < num_accepted) for depth in range(num_trials)]
+        seen: dict[Hashable, list[bool]] = {}
+        beyond: dict[Hashable, list[float]] = {}
+        for grade, depth, is_accepted in tried:
             calibration.add(self.alpha(context_id, route, proposer, grade, depth), is_accepted)
-        for depth in range(num_accepted + is_rejected):
-            self._count(context_id, route, proposer, grades[depth] if grades else None, depth, depth < num_accepted)
-
-    def _count(
-        self, context_id: int, route: str, proposer: str, grade: int | None, depth: int, is_accepted: bool
-    ) -> None:
+            for each in {grade, None}:
+                for key in _keys(route, proposer, each, depth):
+                    seen.setdefault(key, []).append(is_accepted)
+                expected = self._of_route(route, proposer, each, depth)
+                beyond.setdefault((proposer, each), []).append(is_accepted - expected)
+        for key, accepted in seen.items():
+            self._levels.setdefault(key, Tally()).add(sum(accepted), len(accepted), ROUTE_CAP)
         own = self._sequences.setdefault(context_id, {})
-        self._routes.setdefault((route, proposer), Tally()).add(is_accepted, not is_accepted, ROUTE_CAP)
-        for each in {grade, None}:
-            for key in _keys(route, proposer, each, depth):
-                tally = self._levels.setdefault(key, Tally())
-                tally.add(is_accepted, not is_accepted, ROUTE_CAP)
-            own.setdefault((proposer, each), Tally()).add(is_accepted, not is_accepted, SEQUENCE_CAP)
+        for key, surplus in beyond.items():
+            own.setdefault(key, Surplus()).add(sum(surplus), len(surplus), SEQUENCE_CAP)
+
+    def _of_route(self, route: str, proposer: str, grade: int | None, depth: int) -> float:
+        """The chance of one token of any sequence of a route."""
+        mean = PRIOR
+        for key in _keys(route, proposer, grade, depth):
+            tally = self._levels.get(key)
+            if tally is not None:
+                mean = tally.correct(mean)
+        return mean
 
     def release(self, context_id: int) -> None:
         self._sequences.pop(context_id, None)

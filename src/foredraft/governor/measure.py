@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from foredraft.governor.cost_curve import CostCurve, Curves
@@ -31,8 +31,10 @@ def curves(decoders: Mapping[str, Decoder], files: Mapping[str, Path], threads: 
     path = profile_path(files, threads, isa)
     full = read_profile(path)
     quick = path.with_suffix(".quick.json")
-    points = {MODEL: full.points, DRAFT: full.draft} if full else _read(quick, decoders) or _measured(decoders, quick)
-    drafts = {DRAFT_MODEL: CostCurve(points[DRAFT])} if points.get(DRAFT) else {}
+    points: dict[str, tuple[Point, ...]] | None = {MODEL: full.points, DRAFT: full.draft} if full else None
+    if points is None or not _is_whole(points, decoders):
+        points = _read(quick, decoders) or _measured(decoders, quick)
+    drafts = {DRAFT_MODEL: CostCurve(points[DRAFT])} if DRAFT in decoders else {}
     return Curves(CostCurve(points[MODEL]), drafts)
 
 
@@ -42,9 +44,8 @@ def _measured(decoders: Mapping[str, Decoder], path: Path) -> dict[str, tuple[Po
         limit = decoder.arch.context_length
         rows = [count for count in ROWS if count < limit]
         contexts = sorted({min(context, limit - rows[-1]) for context in CONTEXTS})
-        points[role] = tuple(
-            measure(decoder, rows, contexts, ROUNDS, summary=min)
-        )  # so few that one slow one would count
+        # So few rounds that a slow one would count.
+        points[role] = tuple(measure(decoder, rows, contexts, ROUNDS, summary=min))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}")
@@ -59,6 +60,12 @@ def _read(path: Path, decoders: Mapping[str, Decoder]) -> dict[str, tuple[Point,
     """What was kept, if it is there and complete."""
     try:
         values = json.loads(path.read_bytes())
-        return {role: tuple(Point(**point) for point in values[role]) for role in decoders}
+        points = {role: tuple(Point(**point) for point in values[role]) for role in decoders}
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    return points if _is_whole(points, decoders) else None
+
+
+def _is_whole(points: Mapping[str, tuple[Point, ...]], roles: Iterable[str]) -> bool:
+    """Whether there is a curve for each role, from one row on."""
+    return all(any(point.rows == 1 for point in points[role]) for role in roles)

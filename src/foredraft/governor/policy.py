@@ -6,13 +6,14 @@ are compared, the empty one included: the cost of a pass has steps, and a draft 
 that use it, so that the first slot that lowers the result need not be the last.
 
 No kind of traffic pays for another: a route's credit is the time by which its sequences are ahead of where they would
-be without drafts, in the mean, and no plan may take a route further behind than SLACK_STEPS plain steps.
+be without drafts, in the mean, and no plan may take a route further behind than SLACK_STEPS plain steps. One that is
+further behind already, because less came than was expected or steps have become shorter, may only not lose more.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from foredraft.governor.plan import Candidate, Choice, Plan, Seat, Snapshot
@@ -26,10 +27,15 @@ DEPTHS = (1, 2, 3, 4, 5, 6, 8)  # of a proposer that runs a model
 
 @dataclass(frozen=True)
 class _Way:
-    """A way to draft: the candidate of each seat, if any, and the seconds until their drafts are there."""
+    """A way to draft: the candidate of each seat, if any.
+
+    catch_up_s: of the seats, by index, whose proposer has to run, a step's share of the seconds for reading up.
+    pass_s: seconds of that proposer's pass, by the number of seats that take part.
+    """
 
     chosen: Sequence[Candidate | None]
-    draft_s: float
+    catch_up_s: Mapping[int, float]
+    pass_s: Sequence[float] = ()
 
 
 def decide(snapshot: Snapshot) -> Plan:
@@ -47,20 +53,25 @@ def _best_prefix(snapshot: Snapshot, way: _Way, plain_s: float, least_gain: floa
     """The number of slots that gains most, if it gains more than `least_gain`, and that leaves no route behind."""
     seats, cost, turn = snapshot.seats, snapshot.pass_cost, turn_s(snapshot)
     sizes = Counter(seat.route for seat in seats)
-    room_s = {route: credit_s + SLACK_STEPS * turn for route, credit_s in snapshot.credits_s.items()}
-    rows, row_context, won = snapshot.num_rows, snapshot.row_context, 0.0
+    room_s = {route: max(credit_s + SLACK_STEPS * turn, 0.0) for route, credit_s in snapshot.credits_s.items()}
+    rows, row_context, won, draft_s = snapshot.num_rows, snapshot.row_context, 0.0, 0.0
+    num_running = [0] * DEPTHS[-1]  # seats in the proposer's pass, by depth
     best_gain, best_count, best_won, best_s = least_gain, 0, 0.0, plain_s
     slots = _slots(snapshot, way)
     least_row_s, plain_tokens = cost.least_row_s(rows), len(seats) + snapshot.other_tokens
-    rate = snapshot.rate if snapshot.has_prompt_rows else plain_tokens / plain_s
-    for count, (negative_survival, _, at) in enumerate(slots, 1):
+    rate = _rate(snapshot)
+    for count, (negative_survival, depth, at) in enumerate(slots, 1):
         if -negative_survival < least_row_s * rate:
             break  # neither this slot nor a later one, which are worth no more, brings tokens faster than `rate`
         rows += 1
         row_context += seats[at].context_len
         won -= negative_survival
         room_s[seats[at].route] -= negative_survival * turn / sizes[seats[at].route]
-        step_s = cost(rows, snapshot.sequence_context, row_context) + way.draft_s + snapshot.overhead_s
+        if at in way.catch_up_s:
+            num_others = num_running[depth]
+            draft_s += way.pass_s[num_others + 1] - way.pass_s[num_others] + (0.0 if depth else way.catch_up_s[at])
+            num_running[depth] += 1
+        step_s = cost(rows, snapshot.sequence_context, row_context) + draft_s + snapshot.overhead_s
         gain = _gain(snapshot, won, step_s, plain_s)
         if gain > best_gain and step_s - plain_s <= min(room_s.values()):
             best_gain, best_count, best_won, best_s = gain, count, won, step_s
@@ -98,6 +109,13 @@ def _gain(snapshot: Snapshot, won: float, step_s: float, plain_s: float) -> floa
     return (1 + won / plain_tokens) * plain_s / step_s - 1
 
 
+def _rate(snapshot: Snapshot) -> float:
+    """Tokens per second that a draft has to beat; see `_gain`."""
+    if snapshot.has_prompt_rows:
+        return snapshot.rate
+    return (len(snapshot.seats) + snapshot.other_tokens) / empty_plan(snapshot).plain_s
+
+
 def empty_plan(snapshot: Snapshot) -> Plan:
     """No drafts."""
     plain_s = snapshot.pass_cost(snapshot.num_rows, snapshot.sequence_context, snapshot.row_context)
@@ -111,21 +129,24 @@ def turn_s(snapshot: Snapshot) -> float:
 
 def _ways(snapshot: Snapshot) -> Iterator[_Way]:
     """Drafts that are ready alone, and with each depth of each proposer that has to run."""
-    ready = [_best_ready(seat) for seat in snapshot.seats]
+    seats, rate = snapshot.seats, _rate(snapshot)
+    ready = [_best_ready(seat) for seat in seats]
     if any(ready):
-        yield _Way(ready, 0.0)
+        yield _Way(ready, {})
     for proposer, cost in snapshot.draft_costs.items():
-        runs = [next((c for c in seat.candidates if c.proposer == proposer), None) for seat in snapshot.seats]
-        for depth in DEPTHS:
-            chosen, num_drafting, catch_up = list(ready), 0, 0.0
-            for at, (run, other) in enumerate(zip(runs, ready, strict=True)):
-                survival = run.survival[:depth] if run else ()
-                if run and len(survival) == depth and (other is None or sum(survival) > sum(other.survival)):
-                    chosen[at] = Candidate(proposer, survival, is_ready=False)
-                    num_drafting += 1
-                    catch_up += run.catch_up / snapshot.seats[at].horizon
-            if num_drafting:
-                yield _Way(chosen, depth * cost(num_drafting) + catch_up * cost.row_s)
+        runs = {at: c for at, seat in enumerate(seats) for c in seat.candidates if c.proposer == proposer}
+        pass_s = [0.0, *(cost(num_seats) for num_seats in range(1, len(runs) + 1))]
+        longest = max((len(run.survival) for run in runs.values()), default=0)
+        for depth in (depth for depth in DEPTHS if depth <= longest):
+            chosen, catch_up_s = list(ready), {}
+            for at, run in runs.items():
+                survival, other = run.survival[:depth], ready[at]
+                own_s = run.catch_up / seats[at].horizon * cost.row_s
+                # A seat that would have to read more than its tokens are worth does not keep others from drafting.
+                if sum(survival) - own_s * rate > (sum(other.survival) if other else 0.0):
+                    chosen[at], catch_up_s[at] = Candidate(proposer, survival, is_ready=False), own_s
+            if catch_up_s:
+                yield _Way(chosen, catch_up_s, pass_s)
 
 
 def _best_ready(seat: Seat) -> Candidate | None:

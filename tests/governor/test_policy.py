@@ -1,0 +1,365 @@
+"""How far to draft, against brute force: every depth of every seat, every way to get the drafts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import accumulate, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foredraft.governor.plan import Candidate, Choice, PassCost, Seat, Snapshot
+from foredraft.governor.policy import DEPTHS, KEEP_GAIN, SLACK_STEPS, START_GAIN, decide, empty_plan, turn_s
+
+RICH = 1e9  # credit of a route that nothing can leave behind
+READY, RUN = "lookup", "draft_model"
+
+
+def snapshot(seats: tuple[Seat, ...], pass_cost: PassCost, **changes: object) -> Snapshot:
+    """A step in which nothing but these sequences takes part, one row each."""
+    made = Snapshot(
+        step=0,
+        seats=seats,
+        credits_s={seat.route: 0.0 for seat in seats},
+        num_rows=len(seats),
+        sequence_context=sum(seat.context_len for seat in seats),
+        row_context=sum(seat.context_len for seat in seats),
+        other_tokens=0.0,
+        has_prompt_rows=False,
+        pass_cost=pass_cost,
+        draft_costs={},
+        overhead_s=0.0,
+        rate=100.0,
+        is_drafting=False,
+    )
+    return replace(made, **changes)
+
+
+def seat(context_id: int, *candidates: Candidate, route: str = "a", context_len: int = 10, horizon: int = 50) -> Seat:
+    return Seat(context_id, route, context_len, horizon, candidates)
+
+
+def tokens_won(snapshot: Snapshot, choices: Mapping[int, Choice]) -> dict[int, float]:
+    """Expected drafted tokens that are accepted, by context."""
+    won = {}
+    for seat in snapshot.seats:
+        choice = choices.get(seat.context_id)
+        if choice:
+            [candidate] = [c for c in seat.candidates if c.proposer == choice.proposer]
+            assert 1 <= choice.num_tokens <= len(candidate.survival)
+            won[seat.context_id] = sum(candidate.survival[: choice.num_tokens])
+    return won
+
+
+def step_s(snapshot: Snapshot, choices: Mapping[int, Choice]) -> float:
+    """What a step with these drafts takes: the pass, a pass of each proposer for every depth, and catching up."""
+    chosen = [(seat, choices[seat.context_id]) for seat in snapshot.seats if seat.context_id in choices]
+    rows = snapshot.num_rows + sum(choice.num_tokens for _, choice in chosen)
+    row_context = snapshot.row_context + sum(choice.num_tokens * seat.context_len for seat, choice in chosen)
+    seconds = snapshot.pass_cost(rows, snapshot.sequence_context, row_context)
+    for proposer, cost in snapshot.draft_costs.items():
+        users = [(seat, choice) for seat, choice in chosen if choice.proposer == proposer]
+        if users:
+            seconds += sum(
+                c.catch_up / seat.horizon * cost.row_s
+                for seat, _ in users
+                for c in seat.candidates
+                if c.proposer == proposer
+            )
+            depths = range(max(choice.num_tokens for _, choice in users))
+            seconds += sum(cost(sum(choice.num_tokens > depth for _, choice in users)) for depth in depths)
+    return seconds + (snapshot.overhead_s if chosen else 0.0)
+
+
+def gain(snapshot: Snapshot, choices: Mapping[int, Choice]) -> float:
+    """By what share these drafts beat the step without any; see the rule for passes that read prompts."""
+    won, plain_s, seconds = sum(tokens_won(snapshot, choices).values()), step_s(snapshot, {}), step_s(snapshot, choices)
+    plain = len(snapshot.seats) + snapshot.other_tokens
+    if snapshot.has_prompt_rows:
+        return (won - snapshot.rate * (seconds - plain_s)) / plain
+    return (plain + won) / seconds / (plain / plain_s) - 1
+
+
+def credits_after(snapshot: Snapshot, choices: Mapping[int, Choice]) -> dict[str, float]:
+    """By how many plain steps each route would be ahead."""
+    won, sizes = Counter[str](), Counter(seat.route for seat in snapshot.seats)
+    for context_id, tokens in tokens_won(snapshot, choices).items():
+        [route] = [seat.route for seat in snapshot.seats if seat.context_id == context_id]
+        won[route] += tokens
+    turn, added_s = turn_s(snapshot), step_s(snapshot, choices) - step_s(snapshot, {})
+    return {r: (snapshot.credits_s[r] - added_s) / turn + won[r] / sizes[r] for r in sizes}
+
+
+def all_choices(snapshot: Snapshot) -> Iterator[dict[int, Choice]]:
+    """Every depth of every candidate of every seat."""
+    options = [
+        [None, *(Choice(c.proposer, depth) for c in seat.candidates for depth in range(1, len(c.survival) + 1))]
+        for seat in snapshot.seats
+    ]
+    for chosen in product(*options):
+        yield {seat.context_id: c for seat, c in zip(snapshot.seats, chosen, strict=True) if c}
+
+
+def best_gain(snapshot: Snapshot) -> float:
+    return max(gain(snapshot, choices) for choices in all_choices(snapshot))
+
+
+seconds = st.floats(0.001, 0.02)
+survivals = st.lists(st.floats(0.05, 1.0), min_size=1, max_size=3).map(
+    lambda alphas: tuple(accumulate(alphas, lambda a, b: a * b))
+)
+
+
+@st.composite
+def pass_costs(draw: st.DrawFn) -> PassCost:
+    """Rising, with flat stretches and steps anywhere."""
+    rows = (1, 2, 3, 4, 6, 8, 12, 16)
+    rises = [draw(seconds), *draw(st.lists(st.sampled_from([0.0, 0.0, 0.0005, 0.002, 0.01]), min_size=7, max_size=7))]
+    return PassCost(rows, tuple(accumulate(rises)))
+
+
+@st.composite
+def snapshots(draw: st.DrawFn, is_simple: bool, num_routes: int = 1) -> Snapshot:
+    """is_simple: a seat has one candidate, all of those that run a model as long, and reading up and one more sequence
+    cost the draft model nothing. There, the best plan takes slots in order of survival."""
+    length = draw(st.integers(1, 3))
+    made = []
+    for context_id in range(draw(st.integers(1, 4))):
+        candidates = []
+        kinds = draw(st.sampled_from([(), (READY,), (RUN,)] if is_simple else [(), (READY,), (RUN,), (READY, RUN)]))
+        for kind in kinds:
+            survival = draw(survivals)
+            if is_simple and kind == RUN:
+                survival = (*survival, *survival[-1:] * 2)[:length]
+            catch_up = 0 if is_simple or kind == READY else draw(st.sampled_from([0, 3, 400]))
+            candidates.append(Candidate(kind, survival, kind == READY, catch_up))
+        route = f"route {draw(st.integers(0, num_routes - 1))}"
+        context_len = 10 if is_simple else draw(st.integers(1, 500))
+        made.append(seat(context_id, *candidates, route=route, context_len=context_len))
+    cost, draft_s = draw(pass_costs()), draw(st.floats(0.0001, 0.01))
+    if not is_simple:
+        cost = replace(cost, sequence_token_s=1e-6, row_token_s=draw(st.sampled_from([0.0, 1e-6])))
+    credit = st.just(RICH) if num_routes == 1 else st.sampled_from([-0.1, -0.01, 0.0, 0.01])
+    result = snapshot(
+        tuple(made),
+        cost,
+        draft_costs={RUN: PassCost((1, 2), (draft_s, draft_s * (1.0 if is_simple else 1.3)))},
+        credits_s={one.route: draw(credit) for one in made},
+        overhead_s=draw(st.sampled_from([0.0, 0.0002])),
+        is_drafting=draw(st.booleans()),
+    )
+    if draw(st.booleans()):
+        prompt_rows = draw(st.integers(1, 12))
+        return replace(
+            result, num_rows=result.num_rows + prompt_rows, has_prompt_rows=True, rate=draw(st.floats(20, 800))
+        )
+    if draw(st.booleans()):  # sequences with drafts of their own
+        return replace(result, num_rows=result.num_rows + 4, other_tokens=2.5)
+    return result
+
+
+def least(snapshot: Snapshot) -> float:
+    return KEEP_GAIN if snapshot.is_drafting else START_GAIN
+
+
+@settings(max_examples=200, deadline=None)
+@given(snapshots(is_simple=True))
+def test_the_plan_is_the_best_of_all(case: Snapshot) -> None:
+    plan, best = decide(case), best_gain(case)
+    if best > least(case) + 1e-9:
+        assert gain(case, plan.choices) == pytest.approx(best, abs=1e-9)
+    elif best < least(case) - 1e-9:
+        assert plan == empty_plan(case)
+
+
+def by_the_rule(case: Snapshot) -> float:
+    """The best gain over all depths of the draft model and all numbers of slots, taken by survival: the rule as it
+    stands in the design, without shortcuts. A seat uses whichever candidate should win more, less what reading up takes
+    of other tokens' time."""
+    plain_rate = (len(case.seats) + case.other_tokens) / step_s(case, {})
+    rate = case.rate if case.has_prompt_rows else plain_rate
+
+    def worth(one: Seat, candidate: Candidate, cap: int) -> float:
+        if candidate.is_ready:
+            return sum(candidate.survival)
+        behind_s = candidate.catch_up / one.horizon * case.draft_costs[candidate.proposer].row_s
+        return sum(candidate.survival[:cap]) - behind_s * rate
+
+    best = 0.0
+    for cap in (0, *DEPTHS):
+        options = []
+        for at, one in enumerate(case.seats):
+            worths = [(worth(one, c, cap), c.is_ready, c.proposer, c) for c in one.candidates]
+            most, _, proposer, candidate = max(worths, default=(0.0, False, "", None))
+            if most > 0:
+                survival = candidate.survival if candidate.is_ready else candidate.survival[:cap]
+                options += [(-s, depth, at, proposer) for depth, s in enumerate(survival)]
+        for count in range(1, len(options) + 1):
+            slots = sorted(options)[:count]
+            names = {at: name for _, _, at, name in slots}
+            sizes = Counter(at for _, _, at, _ in slots)
+            choices = {case.seats[at].context_id: Choice(name, sizes[at]) for at, name in names.items()}
+            if leaves_nobody_behind(case, choices):
+                best = max(best, gain(case, choices))
+    return best
+
+
+def leaves_nobody_behind(case: Snapshot, choices: Mapping[int, Choice]) -> bool:
+    floors = {route: min(-SLACK_STEPS, credit_s / turn_s(case)) for route, credit_s in case.credits_s.items()}
+    return all(ahead >= floors[route] - 1e-9 for route, ahead in credits_after(case, choices).items())
+
+
+@settings(max_examples=200, deadline=None)
+@given(snapshots(is_simple=False) | snapshots(is_simple=True, num_routes=3))
+def test_the_plan_is_at_least_that_of_the_rule(case: Snapshot) -> None:
+    found, rule = gain(case, decide(case).choices), by_the_rule(case)
+    assert found <= best_gain(case) + 1e-9
+    if rule > least(case) + 1e-9:
+        assert found >= rule - 1e-9
+
+
+@settings(max_examples=150, deadline=None)
+@given(snapshots(is_simple=False, num_routes=3))
+def test_what_a_plan_says_of_itself_is_so(case: Snapshot) -> None:
+    plan = decide(case)
+    assert plan == decide(case)
+    assert plan.plain_s == pytest.approx(step_s(case, {}))
+    assert plan.step_s == pytest.approx(step_s(case, plan.choices))
+    won = tokens_won(case, plan.choices)  # no more tokens than the candidate has
+    assert plan.expected_tokens == pytest.approx(len(case.seats) + sum(won.values()))
+    if plan.choices:
+        assert gain(case, plan.choices) > least(case) - 1e-9
+
+
+@settings(max_examples=150, deadline=None)
+@given(snapshots(is_simple=False, num_routes=3))
+def test_no_plan_leaves_a_route_behind(case: Snapshot) -> None:
+    assert leaves_nobody_behind(case, decide(case).choices)
+
+
+@settings(max_examples=100, deadline=None)
+@given(snapshots(is_simple=True), st.floats(-1e3, -1.0))
+def test_a_route_that_is_far_behind_may_still_gain(case: Snapshot, credit_s: float) -> None:
+    """Where all seats are of one route, what the batch gains is what the route gains."""
+    if not case.has_prompt_rows and not case.other_tokens:
+        poor = replace(case, credits_s=dict.fromkeys(case.credits_s, credit_s))
+        assert gain(poor, decide(poor).choices) == pytest.approx(gain(case, decide(case).choices))
+
+
+# A 1.5B model on two cores.
+MEASURED = PassCost((1, 2, 4, 8, 16), tuple(0.05 * ratio for ratio in (1.0, 1.02, 1.06, 1.37, 2.49)))
+
+
+def powers(alpha: float, count: int = 8) -> tuple[float, ...]:
+    return tuple(alpha ** (depth + 1) for depth in range(count))
+
+
+def alike(num_seats: int, *candidates: Candidate, draft_s: float = 0.01) -> Snapshot:
+    seats = tuple(seat(context_id, *candidates) for context_id in range(num_seats))
+    return snapshot(seats, MEASURED, draft_costs={RUN: PassCost((1, 2), (draft_s, draft_s * 1.1))})
+
+
+@pytest.mark.parametrize(
+    ("num_seats", "alpha", "drafts"),
+    [
+        (1, 0.2, True),
+        (1, 0.9, True),
+        (2, 0.45, True),
+        (8, 0.1, False),
+        (8, 0.9, True),
+        (16, 0.45, False),
+        (64, 0.45, False),
+    ],
+)
+def test_drafts_that_are_ready_on_a_measured_curve(num_seats: int, alpha: float, drafts: bool) -> None:
+    assert bool(decide(alike(num_seats, Candidate(READY, powers(alpha), True))).choices) == drafts
+
+
+@pytest.mark.parametrize(
+    ("num_seats", "alpha", "drafts"),
+    [(1, 0.2, False), (1, 0.8, True), (4, 0.8, True), (16, 0.8, False), (64, 0.95, False)],
+)
+def test_a_draft_model_on_a_measured_curve(num_seats: int, alpha: float, drafts: bool) -> None:
+    assert bool(decide(alike(num_seats, Candidate(RUN, powers(alpha), False))).choices) == drafts
+
+
+def test_better_drafts_go_further() -> None:
+    depths = [
+        decide(alike(1, Candidate(READY, powers(alpha), True))).num_draft_tokens for alpha in (0.01, 0.5, 0.8, 1.0)
+    ]
+    assert depths == sorted(depths)
+    assert depths == [0, 3, 6, 8]  # the curve is flat up to 4 rows, and steep from 8 on
+
+
+def test_seats_compete_by_survival() -> None:
+    """The one with the better draft gets the rows before the curve turns up."""
+    case = snapshot(
+        (seat(0, Candidate(READY, powers(0.3), True)), seat(1, Candidate(READY, powers(0.95), True)), seat(2)),
+        PassCost((1, 6, 7), (0.01, 0.0101, 0.02)),
+    )
+    assert decide(case).choices == {1: Choice(READY, 3)}
+
+
+def test_a_seat_gets_the_better_of_its_drafts() -> None:
+    ready, run = Candidate(READY, powers(0.2), True), Candidate(RUN, powers(0.95), False)
+    assert decide(alike(1, ready, run, draft_s=0.001)).choices[0].proposer == RUN
+    assert decide(alike(1, ready, run, draft_s=0.1)).choices[0].proposer == READY
+    assert decide(alike(1, Candidate(READY, powers(0.99), True), run)).choices[0].proposer == READY
+
+
+def test_reading_up_has_to_pay_and_keeps_only_its_own_seat_from_drafting() -> None:
+    near, far = Candidate(RUN, powers(0.9), False), Candidate(RUN, powers(0.9), False, catch_up=20_000)
+    assert decide(alike(1, near)).choices
+    assert not decide(alike(1, far)).choices
+    seats = (seat(0, near), seat(1, far))
+    case = replace(alike(2, near), seats=seats)
+    assert decide(case).choices.keys() == {0}
+    case = replace(case, seats=(seats[0], replace(seats[1], horizon=10**6)))
+    assert decide(case).choices.keys() == {0, 1}
+
+
+def test_a_seat_with_little_room_drafts_along() -> None:
+    case = alike(2, Candidate(RUN, powers(0.95), False), draft_s=0.001)
+    short = replace(case.seats[1], candidates=(Candidate(RUN, powers(0.95, 1), False),))
+    plan = decide(replace(case, seats=(case.seats[0], short)))
+    assert plan.choices[0].num_tokens > plan.choices[1].num_tokens == 1
+
+
+def test_whoever_is_not_drafted_for_does_not_pay_for_others() -> None:
+    """Each step costs the other route time. It lets that happen for some steps, then no more; credit pays for more."""
+    good = Candidate(READY, powers(0.95, 6), True)
+    curve = PassCost((1, 2, 8), (0.01, 0.0105, 0.0165))
+    case = snapshot((seat(0, good, route="a"), seat(1, route="b")), curve)
+    plan = decide(case)
+    assert plan.choices
+    added = plan.step_s - plan.plain_s
+    behind = dict(case.credits_s, b=-SLACK_STEPS * turn_s(case))
+    assert not decide(replace(case, credits_s=behind)).choices
+    assert decide(replace(case, credits_s=dict(behind, b=behind["b"] + added * 1.001))).choices == plan.choices
+    fewer = decide(replace(case, credits_s=dict(behind, b=behind["b"] + added * 0.6))).num_draft_tokens
+    assert 0 < fewer < plan.num_draft_tokens
+
+
+def test_drafting_is_started_for_more_than_it_is_kept_for() -> None:
+    """A gain between the two margins."""
+    case = snapshot((seat(0, Candidate(READY, (0.5,), True)),), PassCost((1, 2), (0.01, 0.015 / 1.025)))
+    assert KEEP_GAIN < best_gain(case) < START_GAIN
+    assert not decide(case).choices
+    assert decide(replace(case, is_drafting=True)).choices
+
+
+def test_rows_are_not_cheap_because_prompts_are_read() -> None:
+    """The pass takes long anyway, but the drafted rows add to it what they always add."""
+    curve = PassCost((1, 1000), (0.01, 10.0))  # each row as dear as a pass
+    case = snapshot(
+        (seat(0, Candidate(READY, (0.6, 0.36), True)),), curve, num_rows=500, has_prompt_rows=True, rate=100.0
+    )
+    assert not decide(case).choices
+    assert decide(replace(case, rate=30.0)).choices  # where time is worth less, they pay
+
+
+def test_nobody_to_draft_for() -> None:
+    assert decide(snapshot((seat(0), seat(1)), MEASURED)).choices == {}
