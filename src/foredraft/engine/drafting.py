@@ -14,7 +14,7 @@ from foredraft.core import Context, Draft, Verdict
 from foredraft.engine.scheduler import Slice
 from foredraft.engine.sequence import Sequence as EngineSequence
 from foredraft.governor.governor import Governor, Load, Run, Turn
-from foredraft.proposers.base import Proposer, check_draft
+from foredraft.proposers.base import GoesOn, Proposer, check_draft, whole
 from foredraft.steps import StepRecord
 
 log = logging.getLogger("foredraft")
@@ -157,7 +157,7 @@ class Drafting:
                     offers.setdefault(context_id, []).append(draft)
         plan = self._governor.plan(turns, offers, self._load)
         self._governor.spent(self._clock() - start)
-        running: dict[str, list[tuple[Context, int]]] = {}
+        running: dict[str, list[Turn]] = {}
         for turn in turns:
             choice = plan.choices.get(turn.context.id)
             if turn.context.id not in self._governed:
@@ -168,25 +168,35 @@ class Drafting:
             elif ready := [d for d in offers.get(turn.context.id, ()) if d.proposer == choice.proposer]:
                 self._planned[turn.context.id] = ready[0].cut(choice.num_tokens)
             else:
-                running.setdefault(choice.proposer, []).append((turn.context, choice.num_tokens))
+                running.setdefault(choice.proposer, []).append(turn)
         for name, asking in running.items():
-            self._planned |= self._run(name, asking)
+            budgets = [plan.choices[turn.context.id].num_tokens for turn in asking]
+            self._planned |= self._run(name, asking, budgets)
         return self._planned
 
     def _turn(self, part: Slice) -> Turn:
         sequence = part.sequence
         budget = part.draft_budget if sequence.context.id in self._governed else 0
         names = sequence.proposers if budget else ()
-        runners = tuple(name for name in names if not self._proposers[name].is_free and self._may(sequence, name))
+        runners = {
+            name: self._proposers[name].ends_drafts
+            for name in names
+            if not self._proposers[name].is_free and self._may(sequence, name)
+        }
         return Turn(sequence.context, sequence.route, budget, runners, sequence.room + 1)
 
-    def _run(self, name: str, asking: Sequence[tuple[Context, int]]) -> dict[int, Draft]:
+    def _run(self, name: str, turns: Sequence[Turn], budgets: Sequence[int]) -> dict[int, Draft]:
         """Drafts of a proposer that runs a model, timed."""
-        contexts, budgets = [context for context, _ in asking], [budget for _, budget in asking]
+        contexts = [turn.context for turn in turns]
         start = self._clock()
-        drafts = self._ask(name, contexts, budgets)
-        lens = {context.id: len(context.tokens) for context in contexts}
-        self._runs[name] = Run(tuple(budgets), lens, self._clock() - start)
+        drafts = self._ask(name, contexts, budgets, self._governor.goes_on(name, turns))
+        ids = [context.id for context in contexts]
+        self._runs[name] = Run(
+            budgets=dict(zip(ids, budgets, strict=True)),
+            num_tokens={context_id: len(draft.tokens) for context_id, draft in drafts.items()},
+            context_lens={context.id: len(context.tokens) for context in contexts},
+            seconds=self._clock() - start,
+        )
         return drafts
 
     def _may(self, sequence: EngineSequence, name: str) -> bool:
@@ -198,14 +208,16 @@ class Drafting:
             and (sequence.route, name) not in governor.quarantined
         )
 
-    def _ask(self, name: str, contexts: Sequence[Context], budgets: Sequence[int]) -> dict[int, Draft]:
+    def _ask(
+        self, name: str, contexts: Sequence[Context], budgets: Sequence[int], goes_on: GoesOn = whole
+    ) -> dict[int, Draft]:
         """A proposer's drafts, checked, without what a constraint forbids anyway."""
         if not contexts:
             return {}
         self._asked.update(context.id for context in contexts)
         try:
             drafts: dict[int, Draft] = {}
-            offers = self._proposers[name].propose(contexts, budgets)
+            offers = self._proposers[name].propose_while(contexts, budgets, goes_on)
             for context, budget, offer in zip(contexts, budgets, offers, strict=True):
                 if offer and offer.tokens:
                     check_draft(offer, name, context, budget, self._vocab_size)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 # Chosen by log loss and calibration on recorded drafts of lookup and of a draft model (benchmarks/governor.md).
 PRIOR = 0.6
-STRENGTH = 15.0  # trials that the more general level is worth
+STRENGTH = 20.0  # trials that the more general level is worth
 ROUTE_CAP, SEQUENCE_CAP = 100.0, 12.0
 CURIOUS = 16  # trials of a route until which a proposer gets the benefit of the doubt
 LEAST_SURVIVAL = 0.01  # deeper than this nobody drafts
@@ -40,16 +40,16 @@ class Tally:
         self.accepted = self.accepted * keep + accepted * share
         self.trials = self.trials * keep + trials * share
 
-    def correct(self, mean: float) -> float:
-        """The estimate of the level above, corrected by what was seen here."""
-        return (self.accepted + STRENGTH * mean) / (self.trials + STRENGTH)
+    def correct(self, mean: float, strength: float = STRENGTH) -> float:
+        """The estimate of the level above, which is worth `strength` trials, corrected by what was seen here."""
+        return (self.accepted + strength * mean) / (self.trials + strength)
 
 
 class Surplus(Tally):
     """Trials of a sequence; `accepted` are those beyond what its route made expect."""
 
-    def correct(self, mean: float) -> float:
-        return min(1.0, max(0.0, mean + self.accepted / (self.trials + STRENGTH)))
+    def correct(self, mean: float, strength: float = STRENGTH) -> float:
+        return min(1.0, max(0.0, mean + self.accepted / (self.trials + strength)))
 
 
 @dataclass
@@ -160,7 +160,7 @@ class Acceptance:
 
 
 def _keys(route: str, proposer: str, grade: int | None, depth: int) -> Iterator[Hashable]:
-    """From all drafts of a proposer's grade to one depth (0, 1, 2 to 3, 4 to 7, ...) of it, on all routes and on one."""
+    """From all drafts of a proposer's grade to a depth (0, 1, 2 to 3, 4 to 7, ...) of it, on all routes and on one."""
     yield (proposer, grade)
     yield (proposer, grade, depth.bit_length())
     yield (route, proposer, grade, depth.bit_length())

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from foredraft.core import Context, Draft, Speculation
 from foredraft.errors import ConfigError
@@ -20,6 +21,7 @@ from foredraft.governor.cost_curve import Curves
 from foredraft.governor.plan import Candidate, Choice, Plan, Seat, Snapshot
 from foredraft.governor.policy import START_GAIN, decide, empty_plan, turn_s
 from foredraft.governor.pools import DEFAULT, PoolConfig
+from foredraft.governor.reach import Reach
 from foredraft.governor.report import RouteReport, Switches
 from foredraft.governor.shadows import Shadows
 from foredraft.steps import StepRecord
@@ -31,7 +33,7 @@ MOST_REST = 20  # steps
 PATIENCE, NEW_PATIENCE = 1.0, 0.25  # plain steps; time for decisions that earlier savings, and new sequences, pay for
 PROBE_DEPTH = 2
 MOST_DEPTH = 8  # tokens that a proposer which runs a model may draft
-HORIZON = 50  # steps over which reading up for a proposer has to pay
+HORIZON = 16  # steps over which reading up for a proposer has to pay
 CONCURRENCIES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 KEPT_STEPS = 8  # steps without a draft after which drafting counts as stopped
 MOST_CREDIT = 20  # plain steps that a route's head start is worth at most
@@ -44,22 +46,23 @@ RECENT_STEPS = 32  # for which a bound on rows is kept
 class Turn:
     """A sequence that decides a token, whether or not anybody may draft for it.
 
-    budget: most tokens to draft. runners: proposers that may draft for it and would have to run a model.
-    num_left: tokens that it may still write.
+    budget: most tokens to draft. runners: proposers that may draft for it and would have to run a model, and whether
+    they end a draft where it is not worth going on. num_left: tokens that it may still write.
     """
 
     context: Context
     route: str
     budget: int
-    runners: tuple[str, ...]
+    runners: Mapping[str, bool]
     num_left: int
 
 
 @dataclass(frozen=True)
 class Run:
-    """A call of a proposer that runs a model: budgets and context lengths (by id) of those it drafted for."""
+    """A call of a proposer that runs a model: by context id, budgets, tokens drafted, and the contexts' lengths."""
 
-    budgets: tuple[int, ...]
+    budgets: Mapping[int, int]
+    num_tokens: Mapping[int, int]
     context_lens: Mapping[int, int]
     seconds: float
 
@@ -103,6 +106,7 @@ class Governor:
         self.acceptance = Acceptance()
         self._measure = measure
         self._curves: Curves | None = None
+        self._reach = Reach()
         self._shadows = Shadows()
         self._switches = Switches()
         self._credits_s: dict[str, float] = {}  # by route
@@ -173,6 +177,30 @@ class Governor:
             self.on_plan(snapshot, plan)
         return plan
 
+    def goes_on(self, proposer: str, turns: Sequence[Turn]) -> Callable[[Mapping[int, Sequence[int]]], Collection[int]]:
+        """Which of the drafts that are being made for these turns, given the grades of their tokens so far by number,
+        are worth another token: those whose next tokens together, by what is known of such grades, exceed most what
+        comes in the time of a further pass anyway."""
+        snapshot, plan = self._snapshot, self._plan
+        assert snapshot is not None
+        assert plan is not None
+        cost, row_s = snapshot.draft_costs[proposer], snapshot.pass_cost.least_row_s(snapshot.num_rows)
+        rate = (plan.expected_tokens + snapshot.other_tokens) / plan.step_s
+        alpha = self.acceptance.alpha
+
+        def survival(number: int, grades: Sequence[int]) -> float:
+            context_id, route = turns[number].context.id, turns[number].route
+            chances = (alpha(context_id, route, proposer, grade, depth) for depth, grade in enumerate((*grades, None)))
+            return math.prod(chances)
+
+        def goes_on(drafts: Mapping[int, Sequence[int]]) -> Collection[int]:
+            best_first = sorted(((survival(number, grades), number) for number, grades in drafts.items()), reverse=True)
+            gained = accumulate(chance for chance, _ in best_first)
+            values = [0.0, *(won - rate * (cost(n) + n * row_s) for n, won in enumerate(gained, 1))]
+            return {number for _, number in best_first[: values.index(max(values))]}
+
+        return goes_on
+
     def spent(self, seconds: float) -> None:
         """Deciding took so long, asking for free drafts included. What the plan saves pays for it, and for some of the
         times when there is nothing to save."""
@@ -205,6 +233,11 @@ class Governor:
                     outcome.num_accepted,
                     outcome.is_rejected,
                 )
+                run = runs.get(draft.proposer)
+                if run is not None:
+                    budget = run.budgets[outcome.context_id]
+                    route = record.routes[outcome.context_id]
+                    self._reach.observe(route, draft.proposer, budget, len(draft.tokens), outcome.num_accepted)
         drafting = {record.routes[outcome.context_id] for outcome in record.drafts if outcome.context_id in drafts}
         for route in set(record.routes.values()):
             self._switches.step(route, self._step, route in drafting)
@@ -295,15 +328,14 @@ class Governor:
             for draft in offers
         ]
         depth = min(turn.budget, MOST_DEPTH)
-        runs = [
-            Candidate(
-                name,
-                survival(context.id, route, name, [None] * depth),
-                is_ready=False,
-                catch_up=max(0, len(context.tokens) - self._num_read(context.id, name) - depth - 1),
-            )
-            for name in turn.runners
-        ]
+        runs = []
+        for name, ends_drafts in turn.runners.items():
+            catch_up = max(0, len(context.tokens) - self._num_read(context.id, name) - depth - 1)
+            chances = survival(context.id, route, name, [None] * depth)
+            reach: tuple[float, ...] = ()
+            if ends_drafts:
+                chances, reach = self._reach.estimate(route, name, chances)
+            runs.append(Candidate(name, chances, is_ready=False, reach=reach, catch_up=catch_up))
         return Seat(
             context_id=context.id,
             route=route,
@@ -318,22 +350,23 @@ class Governor:
             (seat, candidate)
             for seat in snapshot.seats
             for candidate in seat.candidates
-            if not candidate.is_ready and len(candidate.survival) >= PROBE_DEPTH
+            if not candidate.is_ready and candidate.survival
         ]
         if not options:
             return None
         seat, candidate = min(options, key=lambda option: option[1].catch_up)
         cost, num_tokens = snapshot.draft_costs[candidate.proposer], len(snapshot.seats)
-        draft_s = PROBE_DEPTH * cost(1) + candidate.catch_up * cost.row_s
+        num_drafted = min(PROBE_DEPTH, len(candidate.survival))
+        draft_s = num_drafted * cost(1) + candidate.catch_up * cost.row_s
         plain_s, step_s = (
             snapshot.pass_cost(snapshot.num_rows + more, snapshot.sequence_context, snapshot.row_context)
-            for more in (0, PROBE_DEPTH)
+            for more in (0, num_drafted)
         )
         if draft_s + step_s - plain_s > self._allowance_s:
             return None
         self._allowance_s -= draft_s + step_s - plain_s
-        choices = {seat.context_id: Choice(candidate.proposer, PROBE_DEPTH)}
-        return Plan(choices, num_tokens + sum(candidate.survival[:PROBE_DEPTH]), draft_s + step_s, plain_s)
+        choices = {seat.context_id: Choice(candidate.proposer, num_drafted)}
+        return Plan(choices, num_tokens + sum(candidate.survival[:num_drafted]), draft_s + step_s, plain_s)
 
     def _num_read(self, context_id: int, proposer: str) -> int:
         return self._read.get(context_id, {}).get(proposer, 0)
@@ -343,8 +376,8 @@ class Governor:
     ) -> None:
         for name, run in runs.items():
             cost = self.curves.draft(name).cost
-            depths = range(max(run.budgets))
-            expected = sum(cost(sum(budget > depth for budget in run.budgets)) for depth in depths)
+            lens = run.num_tokens.values()
+            expected = sum(cost(sum(n > depth for n in lens)) for depth in range(max(lens, default=0)))
             behind = 0
             for context_id, num_tokens in run.context_lens.items():
                 behind += max(0, num_tokens - self._num_read(context_id, name) - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from foredraft.governor.cost_curve import CostCurve, Curves
@@ -15,9 +15,9 @@ from foredraft.models.decoder import Decoder
 
 log = logging.getLogger("foredraft")
 
-ROWS = (1, 2, 4, 8, 16, 32)
-CONTEXTS = (64, 1024)
-ROUNDS = 3
+# Every number of rows after little context, and a few of them after more: a second for a model of 1.5B.
+GRID = ((64, (1, 2, 4, 8, 16, 32)), (1024, (1, 8)))
+ROUNDS = 2
 MODEL, DRAFT = "model", "draft"  # roles in a profile
 DRAFT_MODEL = "draft_model"  # the proposer that runs the latter
 
@@ -39,13 +39,7 @@ def curves(decoders: Mapping[str, Decoder], files: Mapping[str, Path], threads: 
 
 
 def _measured(decoders: Mapping[str, Decoder], path: Path) -> dict[str, tuple[Point, ...]]:
-    points = {}
-    for role, decoder in decoders.items():
-        limit = decoder.arch.context_length
-        rows = [count for count in ROWS if count < limit]
-        contexts = sorted({min(context, limit - rows[-1]) for context in CONTEXTS})
-        # So few rounds that a slow one would count.
-        points[role] = tuple(measure(decoder, rows, contexts, ROUNDS, summary=min))
+    points = {role: tuple(_points(decoder)) for role, decoder in decoders.items()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}")
@@ -54,6 +48,14 @@ def _measured(decoders: Mapping[str, Decoder], path: Path) -> dict[str, tuple[Po
     except OSError as error:
         log.info("the costs of passes are not kept for the next time: %s", error)
     return points
+
+
+def _points(decoder: Decoder) -> Iterator[Point]:
+    limit = decoder.arch.context_length
+    for context, rows in GRID:
+        fitting = [count for count in rows if count < limit]
+        # The fastest of so few rounds: one that somebody disturbed would count too much in a median.
+        yield from measure(decoder, fitting, [min(context, limit - fitting[-1])], ROUNDS, summary=min)
 
 
 def _read(path: Path, decoders: Mapping[str, Decoder]) -> dict[str, tuple[Point, ...]] | None:

@@ -61,13 +61,15 @@ class Candidate:
     """A way to draft for a sequence.
 
     survival[d]: the chance that the tokens at depths 0 to d are all accepted; falling. is_ready: the draft is there
-    and only costs rows; else its proposer has to run, a pass for each depth. catch_up: tokens that its proposer would
-    have to read first.
+    and only costs rows; else its proposer has to run, a pass for each depth. reach[d]: the chance that it gets to this
+    depth, and does not end the draft before; empty where it always does. catch_up: tokens that its proposer would have
+    to read first.
     """
 
     proposer: str
     survival: tuple[float, ...]
     is_ready: bool
+    reach: tuple[float, ...] = ()
     catch_up: int = 0
 
 

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from foredraft.governor.plan import Candidate, Choice, Plan, Seat, Snapshot
 
 # What drafting has to promise to be started, and to be gone on with: estimates are never exact, and whoever picks the
 # best of many picks some luck with it.
-START_GAIN, KEEP_GAIN = 0.04, 0.015
+START_GAIN, KEEP_GAIN = 0.05, 0.02
 SLACK_STEPS = 4.0
 DEPTHS = (1, 2, 3, 4, 5, 6, 8)  # of a proposer that runs a model
 
@@ -36,6 +37,11 @@ class _Way:
     chosen: Sequence[Candidate | None]
     catch_up_s: Mapping[int, float]
     pass_s: Sequence[float] = ()
+
+    @cached_property
+    def reaches(self) -> list[tuple[float, ...]]:
+        """Of each seat's candidate; empty for always."""
+        return [candidate.reach if candidate else () for candidate in self.chosen]
 
 
 def decide(snapshot: Snapshot) -> Plan:
@@ -54,8 +60,9 @@ def _best_prefix(snapshot: Snapshot, way: _Way, plain_s: float, least_gain: floa
     seats, cost, turn = snapshot.seats, snapshot.pass_cost, turn_s(snapshot)
     sizes = Counter(seat.route for seat in seats)
     room_s = {route: max(credit_s + SLACK_STEPS * turn, 0.0) for route, credit_s in snapshot.credits_s.items()}
-    rows, row_context, won, draft_s = snapshot.num_rows, snapshot.row_context, 0.0, 0.0
+    rows, row_context, won, draft_s = float(snapshot.num_rows), float(snapshot.row_context), 0.0, 0.0
     num_running = [0] * DEPTHS[-1]  # seats in the proposer's pass, by depth
+    idle = [1.0] * DEPTHS[-1]  # the chance that there is no such pass
     best_gain, best_count, best_won, best_s = least_gain, 0, 0.0, plain_s
     slots = _slots(snapshot, way)
     least_row_s, plain_tokens = cost.least_row_s(rows), len(seats) + snapshot.other_tokens
@@ -63,14 +70,17 @@ def _best_prefix(snapshot: Snapshot, way: _Way, plain_s: float, least_gain: floa
     for count, (negative_survival, depth, at) in enumerate(slots, 1):
         if -negative_survival < least_row_s * rate:
             break  # neither this slot nor a later one, which are worth no more, brings tokens faster than `rate`
-        rows += 1
-        row_context += seats[at].context_len
+        reach = way.reaches[at][depth] if way.reaches[at] else 1.0
+        rows += reach
+        row_context += reach * seats[at].context_len
         won -= negative_survival
         room_s[seats[at].route] -= negative_survival * turn / sizes[seats[at].route]
         if at in way.catch_up_s:
-            num_others = num_running[depth]
-            draft_s += way.pass_s[num_others + 1] - way.pass_s[num_others] + (0.0 if depth else way.catch_up_s[at])
+            num_others, alone = num_running[depth], reach * idle[depth]
+            draft_s += alone * way.pass_s[1] + (reach - alone) * (way.pass_s[num_others + 1] - way.pass_s[num_others])
+            draft_s += 0.0 if depth else way.catch_up_s[at]
             num_running[depth] += 1
+            idle[depth] -= alone
         step_s = cost(rows, snapshot.sequence_context, row_context) + draft_s + snapshot.overhead_s
         gain = _gain(snapshot, won, step_s, plain_s)
         if gain > best_gain and step_s - plain_s <= min(room_s.values()):
@@ -144,7 +154,7 @@ def _ways(snapshot: Snapshot) -> Iterator[_Way]:
                 own_s = run.catch_up / seats[at].horizon * cost.row_s
                 # A seat that would have to read more than its tokens are worth does not keep others from drafting.
                 if sum(survival) - own_s * rate > (sum(other.survival) if other else 0.0):
-                    chosen[at], catch_up_s[at] = Candidate(proposer, survival, is_ready=False), own_s
+                    chosen[at], catch_up_s[at] = replace(run, survival=survival), own_s
             if catch_up_s:
                 yield _Way(chosen, catch_up_s, pass_s)
 

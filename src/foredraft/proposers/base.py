@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,16 @@ class Resources:
     draft: DraftModel | None
 
 
+# Which drafts are worth another token: the grades of each one's tokens so far, by its number in the call; of these, the
+# numbers of those that are to go on.
+GoesOn = Callable[[Mapping[int, Sequence[int]]], Collection[int]]
+
+
+def whole(grades: Mapping[int, Sequence[int]]) -> Collection[int]:
+    """All drafts go on, to the end of their budgets."""
+    return grades
+
+
 class Proposer(ABC):
     """Drafts tokens for sequences. Holds per-sequence state keyed by `Context.id`, made on first sight.
 
@@ -45,6 +55,7 @@ class Proposer(ABC):
 
     name: str
     is_free: bool = False  # a draft costs next to nothing, so it may be made first and judged then
+    ends_drafts: bool = False  # `propose_while` asks whether to go on
 
     @abstractmethod
     def propose(self, contexts: Sequence[Context], budgets: Sequence[int]) -> list[Draft | None]:
@@ -52,6 +63,11 @@ class Proposer(ABC):
 
         Called at most once per step; reads the contexts, never changes them.
         """
+
+    def propose_while(self, contexts: Sequence[Context], budgets: Sequence[int], goes_on: GoesOn) -> list[Draft | None]:
+        """Like `propose`, where a draft may end before its budget: proposers that draft token by token, and grade their
+        tokens, ask before each further one."""
+        return self.propose(contexts, budgets)
 
     def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
         """Learn what became of a draft of this proposer; `context` already holds the tokens that were kept."""

@@ -6,19 +6,24 @@ Its keys and values live in a paged cache of its own. Rows it drafted stay provi
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from foredraft import _native
 from foredraft.core import Context, Draft, FloatArray
 from foredraft.errors import ConfigError, ForedraftError
 from foredraft.kv.batch import BatchBuilder
 from foredraft.kv.cache import SequenceKV
-from foredraft.proposers.base import DraftModel, Proposer, Resources
+from foredraft.proposers.base import DraftModel, GoesOn, Proposer, Resources, whole
 from foredraft.sampling.processors import process
 from foredraft.sampling.sampler import BlockNoise, draft_token
 
+# By how much a token's logit has to exceed all others for a grade: accepted as often as not below the first lead, and
+# nearly always above the last (0.5B drafting for 1.5B).
+LEADS = (0.5, 1.0, 2.0, 3.0, 4.5)
 MAX_ROWS = 512  # of one pass, so that catching up with a long prompt needs no more memory than a prefill chunk
 
 
@@ -34,11 +39,13 @@ class _State:
 class _Job:
     """One context's draft in the making."""
 
+    number: int  # in the call
     context: Context
     state: _State
     budget: int
     tokens: list[int] = field(default_factory=list)
     laws: list[FloatArray | None] = field(default_factory=list)
+    grades: list[int] = field(default_factory=list)
 
 
 class DraftModelProposer(Proposer):
@@ -46,6 +53,7 @@ class DraftModelProposer(Proposer):
     agrees as often as its law allows. Batched over sequences: one pass per depth."""
 
     name = "draft_model"
+    ends_drafts = True
 
     def __init__(self, model: DraftModel, eos_ids: Collection[int]) -> None:
         self._model = model
@@ -53,13 +61,18 @@ class DraftModelProposer(Proposer):
         self._states: dict[int, _State] = {}
 
     def propose(self, contexts: Sequence[Context], budgets: Sequence[int]) -> list[Draft | None]:
-        jobs = [self._start(context, budget) for context, budget in zip(contexts, budgets, strict=True)]
+        return self.propose_while(contexts, budgets, whole)
+
+    def propose_while(self, contexts: Sequence[Context], budgets: Sequence[int], goes_on: GoesOn) -> list[Draft | None]:
+        jobs = [self._start(number, *each) for number, each in enumerate(zip(contexts, budgets, strict=True))]
         active = [job for job in jobs if job]
         for job in active:
             self._catch_up(job, MAX_ROWS // len(active) or 1)
         while active:
             self._draw_one(active)
             active = [job for job in active if len(job.tokens) < job.budget]
+            going_on = goes_on({job.number: job.grades for job in active}) if active else ()
+            active = [job for job in active if job.number in going_on]
         return [None if job is None else self._finish(job) for job in jobs]
 
     def release(self, context_id: int) -> None:
@@ -67,7 +80,7 @@ class DraftModelProposer(Proposer):
         if state:
             self._model.kv.close(state.kv)
 
-    def _start(self, context: Context, budget: int) -> _Job | None:
+    def _start(self, number: int, context: Context, budget: int) -> _Job | None:
         """Commit what was drafted right, and reserve slots for what is to come; None where there is no room."""
         kv = self._model.kv
         state = self._states.get(context.id)
@@ -81,7 +94,7 @@ class DraftModelProposer(Proposer):
         state.fed.clear()
         budget = min(budget, self._model.decoder.arch.context_length - len(context.tokens))
         needed = len(context.tokens) - state.kv.length + budget - 1
-        return _Job(context, state, budget) if budget > 0 and kv.reserve(state.kv, needed) else None
+        return _Job(number, context, state, budget) if budget > 0 and kv.reserve(state.kv, needed) else None
 
     def _catch_up(self, job: _Job, most_left: int) -> None:
         """Feed most of what came without this proposer; `_draw_one` feeds the rest together with the others."""
@@ -106,14 +119,16 @@ class DraftModelProposer(Proposer):
             else:
                 self._model.kv.commit(job.state.kv, job.context.tokens[job.state.kv.length :])
             try:
-                token, law = self._draw(row, job.context, job.tokens)
+                token, law, grade = self._draw(row, job.context, job.tokens)
             except ForedraftError:  # this row has nothing to choose from; the others' drafts go on
                 job.budget = len(job.tokens)
                 continue
             job.tokens.append(token)
             job.laws.append(law)
+            job.grades.append(grade)
 
-    def _draw(self, logits: FloatArray, context: Context, drafted: list[int]) -> tuple[int, FloatArray | None]:
+    def _draw(self, logits: FloatArray, context: Context, drafted: list[int]) -> tuple[int, FloatArray | None, int]:
+        """A token, the law it was drawn from where that has to be known, and its grade."""
         params = context.params
         # A token that the target's mask forbids could only be refused, unless no other can be drafted.
         mask = context.constraint.mask(drafted) if context.constraint else None
@@ -121,7 +136,10 @@ class DraftModelProposer(Proposer):
             mask = None
         scores = process(logits, params, *context.history(drafted), self._eos_ids, mask)
         noise = BlockNoise(context.key, len(context.tokens))
-        return draft_token(scores, params.temperature, context.rule, noise, len(drafted))
+        token, law = draft_token(scores, params.temperature, context.rule, noise, len(drafted))
+        best, second = _native.highest(scores, 2)
+        lead = float(scores[token] - scores[best if token != best else second])
+        return token, law, bisect_right(LEADS, lead)
 
     def _to_target(self, logits: FloatArray) -> FloatArray:
         """Draft logits [rows, draft vocabulary] over the target's vocabulary, padding at minus infinity."""
@@ -135,7 +153,7 @@ class DraftModelProposer(Proposer):
         if not job.tokens:
             return None
         laws = [law for law in job.laws if law is not None]
-        return Draft.chain(self.name, job.tokens, np.stack(laws) if laws else None)
+        return Draft.chain(self.name, job.tokens, np.stack(laws) if laws else None, job.grades)
 
 
 def create(resources: Resources) -> DraftModelProposer:
