@@ -76,7 +76,7 @@ class Drafting:
         drafting = [part for part in slices if part.draft_budget]
         governed = [part for part in drafting if part.sequence.context.id in self._governed]
         drafts = self._in_order([part for part in drafting if part.sequence.context.id not in self._governed])
-        if self._governed:
+        if self._governed and self._governor.is_listening:
             self._load = _load(slices, drafts)
         if governed:
             deciding = [part for part in slices if part.is_complete and part.sequence.context.id not in drafts]
@@ -87,6 +87,8 @@ class Drafting:
         """The step is over; the governor learns from it."""
         if self._load is not None:
             self._governor.end(record, self._load, self._planned, self._runs)
+        elif self._governed:
+            self._governor.pass_over()
 
     def reason(self, part: Slice) -> str:
         """Why a slice that decided a token had no draft: one of steps.NO_DRAFT_REASONS."""

@@ -20,6 +20,7 @@ from foredraft.governor.profile import Point
 
 # Weights of one step's surprise. A surprise counts up to a half: a step that another program interrupted says little.
 LEVEL_WEIGHT, KNOT_WEIGHT, MOST_SURPRISE = 0.03, 0.12, 0.4
+NEWS = 4  # observations
 MORE_KNOTS = (48, 64, 96, 128, 192, 256, 512)  # beyond the profile, where only steps tell
 
 
@@ -42,6 +43,7 @@ class CostCurve:
         self._seconds = [profiled(rows) for rows in self._rows]
         self._surprise = [0.0] * len(self._rows)  # logarithms, by knot
         self._level = 0.0
+        self._num_news = 0
         self._cost: PassCost | None = None
 
     @property
@@ -61,12 +63,18 @@ class CostCurve:
         self._level += LEVEL_WEIGHT * surprise
         self._surprise[above] += KNOT_WEIGHT * surprise * share
         self._surprise[below] += KNOT_WEIGHT * surprise * (1 - share)
-        self._cost = None
+        self._forget()
 
     def observe_ratio(self, ratio: float) -> None:
         """Learn that several passes together took `ratio` times as long as expected."""
         self._level += (LEVEL_WEIGHT + KNOT_WEIGHT) * _bounded(ratio)
-        self._cost = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """What was computed is good for a few observations: none of them moves it far, and computing takes time."""
+        self._num_news += 1
+        if self._num_news >= NEWS:
+            self._cost, self._num_news = None, 0
 
 
 def _rising(seconds: Sequence[float]) -> tuple[float, ...]:

@@ -19,7 +19,7 @@ from foredraft.errors import ConfigError
 from foredraft.governor.acceptance import Acceptance
 from foredraft.governor.cost_curve import Curves
 from foredraft.governor.plan import Candidate, Choice, Plan, Seat, Snapshot
-from foredraft.governor.policy import START_GAIN, decide, empty_plan, turn_s
+from foredraft.governor.policy import START_GAIN, decide, turn_s
 from foredraft.governor.pools import DEFAULT, PoolConfig
 from foredraft.governor.reach import Reach
 from foredraft.governor.report import RouteReport, Switches
@@ -39,6 +39,8 @@ KEPT_STEPS = 8  # steps without a draft after which drafting counts as stopped
 MOST_CREDIT = 20  # plain steps that a route's head start is worth at most
 MOST_ALLOWANCE_S = 1.0
 RECENT = 0.05  # weight of a step in what is known of the rate and of the time that decisions take
+LISTENING = 4  # steps of a rest for one that is listened to
+NO_PLAN = Plan({}, 0.0, 0.0, 0.0)
 RECENT_STEPS = 32  # for which a bound on rows is kept
 
 
@@ -115,7 +117,7 @@ class Governor:
         self._rest_until = 0
         self._last_draft = -KEPT_STEPS
         self._most_rows: dict[int, int] = {}  # by sequences, as of lately
-        self._allowance_s = self._owed_s = self._overhead_s = self._rate = 0.0
+        self._allowance_s = self._owed_s = self._overhead_s = self._rate = self._turn_s = 0.0
         # Of the step that runs:
         self._turns: Sequence[Turn] = ()
         self._snapshot: Snapshot | None = None
@@ -143,6 +145,15 @@ class Governor:
             self._rest_until = self._step + MOST_REST
         return self._step < self._rest_until
 
+    @property
+    def is_listening(self) -> bool:
+        """Whether the governor wants to hear of this step at its end: of each, but of few while it rests."""
+        return self._step >= self._rest_until or self._step % LISTENING == 0
+
+    def pass_over(self) -> None:
+        """A step has ended of which it did not want to hear."""
+        self._step += 1
+
     def most_rows(self, num_sequences: int) -> int:
         """How many rows a pass for so many sequences may have: as many as would give the most tokens per second if all
         drafts were right. No more than `num_sequences` where even that would not pay."""
@@ -164,15 +175,19 @@ class Governor:
 
     def plan(self, turns: Sequence[Turn], offers: Mapping[int, Sequence[Draft]], load: Load) -> Plan:
         """Decide about a step. offers: by context id, drafts that are there already because they are free."""
+        self._turns, self._snapshot, self._plan = turns, None, None
+        if not offers and not self.on_plan and not any(turn.runners for turn in turns):
+            return NO_PLAN  # which is the most frequent case where text is free, and so not looked at any closer
         snapshot = self._look(turns, offers, load)
-        plan = decide(snapshot) if any(seat.candidates for seat in snapshot.seats) else empty_plan(snapshot)
+        self._turn_s = turn_s(snapshot)
+        plan = decide(snapshot)
         if not plan.choices:
             plan = self._probe(snapshot) or plan
         for turn in turns:
             if turn.context.id not in plan.choices:
                 for draft in offers.get(turn.context.id, ()):
                     self._shadows.keep(turn.context, turn.route, draft)
-        self._turns, self._snapshot, self._plan = turns, snapshot, plan
+        self._snapshot, self._plan = snapshot, plan
         if self.on_plan:
             self.on_plan(snapshot, plan)
         return plan
@@ -205,14 +220,11 @@ class Governor:
         """Deciding took so long, asking for free drafts included. What the plan saves pays for it, and for some of the
         times when there is nothing to save."""
         self._overhead_s += RECENT * (seconds - self._overhead_s)
-        plan, snapshot, num_seats = self._plan, self._snapshot, len(self._turns)
-        if plan is None or snapshot is None:
-            return
-        saved_s = plan.expected_tokens / num_seats * plan.plain_s - plan.step_s if plan.choices else 0.0
+        plan, num_seats = self._plan, len(self._turns)
+        saved_s = plan.expected_tokens / num_seats * plan.plain_s - plan.step_s if plan and plan.choices else 0.0
         num_new = sum(turn.context.prompt_len == len(turn.context.tokens) for turn in self._turns)
-        step_s = turn_s(snapshot)
-        self._owed_s += seconds - max(saved_s, 0.0) - NEW_PATIENCE * step_s * num_new / num_seats
-        self._owed_s = max(self._owed_s, -PATIENCE * step_s)
+        self._owed_s += seconds - max(saved_s, 0.0) - NEW_PATIENCE * self._turn_s * num_new / num_seats
+        self._owed_s = max(self._owed_s, -PATIENCE * self._turn_s)
 
     def end(self, record: StepRecord, load: Load, drafts: Mapping[int, Draft], runs: Mapping[str, Run]) -> None:
         """Learn from a step in which some sequences left their drafts to the governor.
