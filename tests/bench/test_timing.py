@@ -28,9 +28,14 @@ def test_one_sequence():
 
 def test_several_sequences_share_one_window():
     lines = [timeline(0.0, 10, (1.0, 1), (1.2, 3), (2.0, 4)), timeline(0.0, 30, (1.5, 1), (3.0, 1))]
-    # From 1.5 on both are decoding: four tokens of the first and one of the second until 3.0.
-    assert decode_window(lines) == Window(5, 1.5)
+    # Both are being written from 1.5 until 2.0: four tokens of the first.
+    assert decode_window(lines) == Window(4, 0.5)
     assert prompt_window(lines) == Window(40, 1.5)
+
+
+def test_one_that_is_done_before_others_begin_ends_no_window():
+    lines = [timeline(0.0, 10, (1.0, 1), (1.2, 3)), timeline(0.0, 30, (1.5, 1), (3.0, 2))]
+    assert decode_window(lines) == Window(2, 1.5)
 
 
 def test_first_tokens_of_the_same_step_are_not_counted():

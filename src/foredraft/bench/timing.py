@@ -4,9 +4,10 @@ Definitions, the same for every arm of a benchmark:
 - time to first token (TTFT): from the start of the request to the first step that emitted a token for it;
 - inter-token latency (ITL), per token: a step that emits m tokens, dt after the sequence's previous one, counts as m
   gaps of dt / m, so that several tokens at once look neither like one token nor like gaps of zero;
-- decode speed, tokens_per_s: the tokens of all sequences that came after each of them had its first, over the time
-  from then to the last one. For a sequence alone that leaves out its first step, whatever that emitted; for several at
-  once also the time in which some were still reading their prompts;
+- decode speed, tokens_per_s: the tokens of all sequences that came while all of them were being written, over that
+  time: from when each had its first token until one had its last. For a sequence alone that leaves out its first step,
+  whatever that emitted; for several at once also the times in which some still read their prompts, or are done already
+  (drafts bring some of them there earlier, and nobody has taken their place);
 - prompt speed, prompt_tokens_per_s: prompt tokens of all sequences over the time until each had its first token.
 """
 
@@ -90,14 +91,18 @@ class Window:
 
 
 def decode_window(timelines: Sequence[Timeline]) -> Window:
-    """Tokens that came after each of the sequences had its first, and the time from then to the last one."""
+    """Tokens that came after each of the sequences had its first and until one had its last, and that time.
+
+    Where one was done before all had begun, the time goes on to the last token of all.
+    """
     begun = [timeline for timeline in timelines if timeline.times_s]
     if not begun:
         return Window()
     start = max(timeline.times_s[0] for timeline in begun)
-    end = max(timeline.times_s[-1] for timeline in begun)
+    ends = [timeline.times_s[-1] for timeline in begun]
+    end = min(ends) if min(ends) > start else max(ends)
     emissions = [pair for timeline in begun for pair in zip(timeline.times_s, timeline.counts, strict=True)]
-    return Window(sum(count for time_s, count in emissions if time_s > start), end - start)
+    return Window(sum(count for time_s, count in emissions if start < time_s <= end), end - start)
 
 
 def prompt_window(timelines: Sequence[Timeline]) -> Window:
