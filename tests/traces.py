@@ -16,10 +16,11 @@ PROPOSERS = ("lookup", "draft_model")
 
 def snapshot(*candidates: tuple[Candidate, ...], step: int = 0, other_tokens: float = 0.0) -> Snapshot:
     """Of a seat for each tuple of candidates; contexts are numbered from 1 and 100 tokens long."""
-    seats = tuple(Seat(number, "chat", 100, 0.0, 50, each) for number, each in enumerate(candidates, 1))
+    seats = tuple(Seat(number, "chat", 100, 50, each) for number, each in enumerate(candidates, 1))
     return Snapshot(
         step=step,
         seats=seats,
+        credits_s={"chat": 0.0},
         num_rows=len(seats),
         sequence_context=100 * len(seats),
         row_context=100 * len(seats),
@@ -88,14 +89,13 @@ def snapshots(draw) -> Snapshot:
     candidates = st.tuples(*offers) | st.tuples(offers[0]) | st.just(())
     ids = draw(st.lists(st.integers(0, 10_000), unique=True, max_size=4))
     seats = tuple(
-        Seat(
-            number, draw(names), draw(st.integers(1, 9999)), draw(numbers), draw(st.integers(0, 999)), draw(candidates)
-        )
+        Seat(number, draw(names), draw(st.integers(1, 9999)), draw(st.integers(1, 999)), draw(candidates))
         for number in ids
     )
     return Snapshot(
         step=draw(st.integers(0, 10_000)),
         seats=seats,
+        credits_s={seat.route: draw(numbers) for seat in seats},
         num_rows=draw(st.integers(1, 600)),
         sequence_context=draw(st.integers(0, 99_999)),
         row_context=draw(st.integers(0, 99_999)),

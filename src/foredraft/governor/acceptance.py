@@ -18,9 +18,11 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+# Chosen by log loss and calibration on recorded drafts of lookup and of a draft model (benchmarks/governor.md). They
+# are as well explained by longer memories of routes, with which one whose text changes takes hundreds of steps to settle.
 PRIOR = 0.6
-STRENGTH = 5.0  # trials that the more general level is worth
-ROUTE_CAP, SEQUENCE_CAP = 60.0, 12.0
+STRENGTH = 15.0  # trials that the more general level is worth
+ROUTE_CAP, SEQUENCE_CAP = 40.0, 12.0
 CURIOUS = 16  # trials of a route until which a proposer gets the benefit of the doubt
 LEAST_SURVIVAL = 0.01  # deeper than this nobody drafts
 NUM_BINS = 10
@@ -78,6 +80,7 @@ class Acceptance:
 
     def __init__(self) -> None:
         self._levels: dict[Hashable, Tally] = {}
+        self._routes: dict[tuple[str, str], Tally] = {}  # all of a proposer's trials on a route, to tell about
         self._sequences: dict[int, dict[Hashable, Surplus]] = {}
         self.calibration: dict[tuple[str, str], Calibration] = {}
 
@@ -111,12 +114,12 @@ class Acceptance:
         return mean
 
     def trials(self, route: str, proposer: str) -> float:
-        tally = self._levels.get((route, proposer, None))
+        tally = self._routes.get((route, proposer))
         return tally.trials if tally else 0.0
 
     def mean(self, route: str, proposer: str) -> float | None:
         """Alpha over all depths and grades, as lately seen; None before any trial."""
-        tally = self._levels.get((route, proposer, None))
+        tally = self._routes.get((route, proposer))
         return tally.accepted / tally.trials if tally and tally.trials else None
 
     def observe(
@@ -124,6 +127,9 @@ class Acceptance:
     ) -> None:
         """Learn what became of a draft: its first tokens were accepted, and the next one was refused or not reached."""
         num_trials = num_accepted + is_rejected
+        if not num_trials:
+            return
+        self._routes.setdefault((route, proposer), Tally()).add(num_accepted, num_trials, ROUTE_CAP)
         calibration = self.calibration.setdefault((route, proposer), Calibration())
         tried = [(grades[depth] if grades else None, depth, depth < num_accepted) for depth in range(num_trials)]
         seen: dict[Hashable, list[bool]] = {}
@@ -155,7 +161,7 @@ class Acceptance:
 
 
 def _keys(route: str, proposer: str, grade: int | None, depth: int) -> Iterator[Hashable]:
-    """From all traffic of a proposer's grade to one depth (0, 1, 2 to 3, 4 to 7, ...) of it on a route."""
+    """From all drafts of a proposer's grade to one depth (0, 1, 2 to 3, 4 to 7, ...) of it, on all routes and on one."""
     yield (proposer, grade)
-    yield (route, proposer, grade)
+    yield (proposer, grade, depth.bit_length())
     yield (route, proposer, grade, depth.bit_length())

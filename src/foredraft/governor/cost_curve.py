@@ -8,7 +8,7 @@ got slower) and, four times as far, the knots beside its own number of rows (thi
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import exp, log
@@ -37,8 +37,7 @@ class CostCurve:
         for rows, by_context in sorted(times.items()):
             context, seconds = min(by_context.items())
             knots[rows] = max(seconds - context * (sequence_token_s + rows * row_token_s), seconds / 2)
-        # More rows never cost less; what says so is noise.
-        profiled = PassCost(tuple(knots), tuple(accumulate(knots.values(), max)))
+        profiled = PassCost(tuple(knots), _rising(list(knots.values())))
         self._rows = (*knots, *(rows for rows in MORE_KNOTS if rows > profiled.rows[-1]))
         self._seconds = [profiled(rows) for rows in self._rows]
         self._surprise = [0.0] * len(self._rows)  # logarithms, by knot
@@ -49,9 +48,8 @@ class CostCurve:
     def cost(self) -> PassCost:
         """What is known now."""
         if self._cost is None:
-            seconds = (s * exp(self._level + extra) for s, extra in zip(self._seconds, self._surprise, strict=True))
-            rising = tuple(accumulate(seconds, max))
-            self._cost = PassCost(self._rows, rising, *(s * exp(self._level) for s in self._token_s))
+            seconds = [s * exp(self._level + extra) for s, extra in zip(self._seconds, self._surprise, strict=True)]
+            self._cost = PassCost(self._rows, _rising(seconds), *(s * exp(self._level) for s in self._token_s))
         return self._cost
 
     def observe(self, rows: int, sequence_context: int, row_context: int, seconds: float) -> None:
@@ -69,6 +67,11 @@ class CostCurve:
         """Learn that several passes together took `ratio` times as long as expected."""
         self._level += (LEVEL_WEIGHT + KNOT_WEIGHT) * _bounded(ratio)
         self._cost = None
+
+
+def _rising(seconds: Sequence[float]) -> tuple[float, ...]:
+    """More rows never cost less: where they seem to, somebody has slowed down the smaller pass."""
+    return tuple(accumulate(reversed(seconds), min))[::-1]
 
 
 def _bounded(ratio: float) -> float:

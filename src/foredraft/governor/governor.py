@@ -23,6 +23,7 @@ from foredraft.governor.pools import DEFAULT, PoolConfig
 from foredraft.governor.report import RouteReport, Switches
 from foredraft.governor.shadows import Shadows
 from foredraft.steps import StepRecord
+from foredraft.theory import speedup
 
 THINKING = 0.003  # share of the time that may go into deciding not to draft
 PROBING = 0.005  # share of the time that probes may cost
@@ -31,6 +32,7 @@ PATIENCE, NEW_PATIENCE = 1.0, 0.25  # plain steps; time for decisions that earli
 PROBE_DEPTH = 2
 MOST_DEPTH = 8  # tokens that a proposer which runs a model may draft
 HORIZON = 50  # steps over which reading up for a proposer has to pay
+CONCURRENCIES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 KEPT_STEPS = 8  # steps without a draft after which drafting counts as stopped
 MOST_CREDIT = 20  # plain steps that a route's head start is worth at most
 MOST_ALLOWANCE_S = 1.0
@@ -114,6 +116,7 @@ class Governor:
         self._turns: Sequence[Turn] = ()
         self._snapshot: Snapshot | None = None
         self._plan: Plan | None = None
+        self._is_probe = False
 
     @property
     def curves(self) -> Curves:
@@ -160,8 +163,8 @@ class Governor:
         """Decide about a step. offers: by context id, drafts that are there already because they are free."""
         snapshot = self._look(turns, offers, load)
         plan = decide(snapshot) if any(seat.candidates for seat in snapshot.seats) else empty_plan(snapshot)
-        if not plan.choices:
-            plan = self._probe(snapshot) or plan
+        probe = None if plan.choices else self._probe(snapshot, turns)
+        self._is_probe, plan = probe is not None, probe or plan
         for turn in turns:
             if turn.context.id not in plan.choices:
                 for draft in offers.get(turn.context.id, ()):
@@ -203,7 +206,8 @@ class Governor:
                     outcome.num_accepted,
                     outcome.is_rejected,
                 )
-        drafting = {record.routes[outcome.context_id] for outcome in record.drafts if outcome.context_id in drafts}
+        drafted = () if self._is_probe else record.drafts  # a probe decides nothing
+        drafting = {record.routes[outcome.context_id] for outcome in drafted if outcome.context_id in drafts}
         for route in set(record.routes.values()):
             self._switches.step(route, self._step, route in drafting)
         if drafting:
@@ -217,7 +221,7 @@ class Governor:
             self._owed_s = 0.0
         if self._step % RECENT_STEPS == 0:
             self._most_rows.clear()
-        self._turns, self._snapshot, self._plan = (), None, None
+        self._turns, self._snapshot, self._plan, self._is_probe = (), None, None, False
 
     def release(self, context_id: int) -> None:
         """A sequence has ended; forget what was its own."""
@@ -240,6 +244,27 @@ class Governor:
             )
             for (route, proposer), calibration in list(self.acceptance.calibration.items())
         ]
+
+    def crossover(self, route: str) -> float | None:
+        """How many sequences have to run for no draft to pay on a route, by what is known of its proposers; None where
+        nothing is known yet, or drafting always pays. Measures nothing."""
+        known = {
+            name: self.acceptance.mean(route, name) for other, name in self.acceptance.calibration if other == route
+        }
+        if self._curves is None or not known:
+            return None
+        target, drafts = self._curves.target.cost, self._curves.drafts
+        for num_sequences in CONCURRENCIES:
+            gains = [
+                speedup(alpha, k, drafts[name].cost(num_sequences) / target(num_sequences) if name in drafts else 0.0,
+                        target, num_sequences)
+                for name, alpha in known.items()
+                for k in range(1, MOST_DEPTH + 1)
+                if alpha is not None
+            ]  # fmt: skip
+            if max(gains, default=0.0) < 1 + START_GAIN:
+                return num_sequences
+        return None
 
     def _look(self, turns: Sequence[Turn], offers: Mapping[int, Sequence[Draft]], load: Load) -> Snapshot:
         return Snapshot(
@@ -289,13 +314,13 @@ class Governor:
             candidates=(*ready, *runs),
         )
 
-    def _probe(self, snapshot: Snapshot) -> Plan | None:
+    def _probe(self, snapshot: Snapshot, turns: Sequence[Turn]) -> Plan | None:
         """Let a proposer that runs a model draft a little although it does not seem to pay, if there is time for it."""
         options = [
             (seat, candidate)
-            for seat in snapshot.seats
+            for seat, turn in zip(snapshot.seats, turns, strict=True)
             for candidate in seat.candidates
-            if not candidate.is_ready and len(candidate.survival) >= PROBE_DEPTH
+            if not candidate.is_ready and turn.budget >= PROBE_DEPTH
         ]
         if not options:
             return None

@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from foredraft.errors import ConfigError
 from foredraft.governor.plan import Candidate, Choice, Plan, Seat, Snapshot
 from foredraft.governor.policy import decide
@@ -141,15 +139,15 @@ def expected_seconds(snapshot: Snapshot, choices: Mapping[int, Choice]) -> float
     chosen = [(seat, choices[seat.context_id]) for seat in snapshot.seats if seat.context_id in choices]
     rows = snapshot.num_rows + sum(choice.num_tokens for _, choice in chosen)
     row_context = snapshot.row_context + sum(choice.num_tokens * seat.context_len for seat, choice in chosen)
-    seconds = float(snapshot.pass_cost(rows, snapshot.sequence_context, row_context))
+    seconds = snapshot.pass_cost(rows, snapshot.sequence_context, row_context)
     for proposer, cost in snapshot.draft_costs.items():
         mine = [(s, c) for s, c in chosen if c.proposer == proposer and not _offer(s, c).is_ready]
         if not mine:
             continue
-        num_tokens = np.array([choice.num_tokens for _, choice in mine])
-        rows = (num_tokens[:, None] > np.arange(num_tokens.max())).sum(axis=0)  # at each depth
+        num_tokens = [choice.num_tokens for _, choice in mine]
+        passes_s = sum(cost(sum(n > depth for n in num_tokens)) for depth in range(max(num_tokens)))
         catch_up = sum(_offer(seat, choice).catch_up / max(seat.horizon, 1) for seat, choice in mine)
-        seconds += float(cost(rows).sum()) + catch_up * cost.row_s
+        seconds += passes_s + catch_up * cost.row_s
     return seconds + (snapshot.overhead_s if chosen else 0.0)
 
 

@@ -71,7 +71,7 @@ class Encoder:
                 {**vars(each), "survival": survivals.setdefault(each.survival, len(survivals))}
                 for each in seat.candidates
             ]
-            seats.append({**vars(seat), "candidates": candidates, "credit_s": _packed(seat.credit_s)})
+            seats.append({**vars(seat), "candidates": candidates})
         value = {
             "snapshot": {**_packed(snapshot | changed), "seats": seats},
             "survivals": _packed(tuple(survivals)),
