@@ -18,8 +18,8 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-# Chosen by log loss and calibration on recorded drafts of lookup and of a draft model (benchmarks/governor.md). They
-# are as well explained by longer memories of routes, with which one whose text changes takes hundreds of steps to settle.
+# Chosen by log loss and calibration on recorded drafts of lookup and of a draft model (benchmarks/governor.md). Those
+# are as well explained by longer memories of a route, with which hundreds of steps pass until a change has settled.
 PRIOR = 0.6
 STRENGTH = 15.0  # trials that the more general level is worth
 ROUTE_CAP, SEQUENCE_CAP = 40.0, 12.0
