@@ -19,6 +19,7 @@ from foredraft.engine.engine import Engine
 from foredraft.engine.sequence import Chunk
 from foredraft.engine.sequence import Sequence as EngineSequence
 from foredraft.engine.stops import StopMatcher
+from foredraft.governor.governor import Governor
 from foredraft.governor.pools import DEFAULT
 from foredraft.kv.cache import PagedKV
 from foredraft.models.detokenizer import Detokenizer
@@ -272,9 +273,10 @@ def new_engine(
     max_rows: int = 64,
     share_prefixes: bool = True,
     proposers: dict[str, Proposer] | None = None,
+    governor: Governor | None = None,
 ) -> Engine:
     kv = PagedKV(1, 1, 2, num_pages, PAGE_SIZE, share_prefixes)
-    return Engine(PathModel(), kv, proposers or {}, max_sequences, max_rows)
+    return Engine(PathModel(), kv, proposers or {}, max_sequences, max_rows, governor)
 
 
 def run(engine: Engine, sequences: Sequence[EngineSequence], max_steps: int = 5000) -> dict[int, list[Chunk]]:

@@ -43,6 +43,7 @@ class Drafting:
         self._load: Load | None = None
         self._planned: dict[int, Draft] = {}
         self._runs: dict[str, Run] = {}
+        self._released: list[int] = []  # contexts that ended in this step
 
     def budget(self, sequence: EngineSequence) -> int:
         """How many tokens may be drafted for a sequence that decides a token in this step."""
@@ -63,9 +64,10 @@ class Drafting:
             self._governed.add(context_id)
             num_running = len(self._running)
             is_resting = governor.is_resting(num_running)
-            most = min(most, 0 if is_resting else governor.most_rows(num_running) - num_running)
-            if most <= 0 < sequence.room:
+            worth = 0 if is_resting else governor.most_rows(num_running) - num_running
+            if worth <= 0 < most:
                 self._reasons[context_id] = "not_worth_it"
+            most = min(most, worth)
         if pool.max_concurrency is not None and self._num_running(sequence.route) > pool.max_concurrency:
             self._reasons[context_id] = "crowded"
             return 0
@@ -89,6 +91,8 @@ class Drafting:
             self._governor.end(record, self._load, self._planned, self._runs)
         elif self._governed:
             self._governor.pass_over()
+        for context_id in self._released:  # of whose last drafts it has just learned
+            self._governor.release(context_id)
 
     def reason(self, part: Slice) -> str:
         """Why a slice that decided a token had no draft: one of steps.NO_DRAFT_REASONS."""
@@ -116,6 +120,7 @@ class Drafting:
             return
         self._asked.discard(context_id)
         self._governor.release(context_id)
+        self._released.append(context_id)
         for name in sequence.proposers:
             try:
                 self._proposers[name].release(context_id)

@@ -18,10 +18,11 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-# Chosen by log loss and calibration on recorded drafts of lookup and of a draft model (benchmarks/governor.md).
+# Chosen by log loss and calibration on recorded drafts of lookup and of a draft model (benchmarks/governor.md). Those
+# are as well explained by longer memories of a route, with which hundreds of steps pass until a change has settled.
 PRIOR = 0.6
-STRENGTH = 20.0  # trials that the more general level is worth
-ROUTE_CAP, SEQUENCE_CAP = 100.0, 12.0
+STRENGTH = 15.0  # trials that the more general level is worth
+ROUTE_CAP, SEQUENCE_CAP = 40.0, 12.0
 CURIOUS = 16  # trials of a route until which a proposer gets the benefit of the doubt
 LEAST_SURVIVAL = 0.01  # deeper than this nobody drafts
 NUM_BINS = 10

@@ -122,6 +122,7 @@ class Governor:
         self._turns: Sequence[Turn] = ()
         self._snapshot: Snapshot | None = None
         self._plan: Plan | None = None
+        self._is_probe = False
 
     @property
     def curves(self) -> Curves:
@@ -181,8 +182,8 @@ class Governor:
         snapshot = self._look(turns, offers, load)
         self._turn_s = turn_s(snapshot)
         plan = decide(snapshot)
-        if not plan.choices:
-            plan = self._probe(snapshot) or plan
+        probe = None if plan.choices else self._probe(snapshot, turns)
+        self._is_probe, plan = probe is not None, probe or plan
         for turn in turns:
             if turn.context.id not in plan.choices:
                 for draft in offers.get(turn.context.id, ()):
@@ -250,7 +251,8 @@ class Governor:
                     budget = run.budgets[outcome.context_id]
                     route = record.routes[outcome.context_id]
                     self._reach.observe(route, draft.proposer, budget, len(draft.tokens), outcome.num_accepted)
-        drafting = {record.routes[outcome.context_id] for outcome in record.drafts if outcome.context_id in drafts}
+        drafted = () if self._is_probe else record.drafts  # a probe decides nothing
+        drafting = {record.routes[outcome.context_id] for outcome in drafted if outcome.context_id in drafts}
         for route in set(record.routes.values()):
             self._switches.step(route, self._step, route in drafting)
         if drafting:
@@ -264,7 +266,7 @@ class Governor:
             self._owed_s = 0.0
         if self._step % RECENT_STEPS == 0:
             self._most_rows.clear()
-        self._turns, self._snapshot, self._plan = (), None, None
+        self._turns, self._snapshot, self._plan, self._is_probe = (), None, None, False
 
     def release(self, context_id: int) -> None:
         """A sequence has ended; forget what was its own."""
@@ -356,13 +358,13 @@ class Governor:
             candidates=(*ready, *runs),
         )
 
-    def _probe(self, snapshot: Snapshot) -> Plan | None:
+    def _probe(self, snapshot: Snapshot, turns: Sequence[Turn]) -> Plan | None:
         """Let a proposer that runs a model draft a little although it does not seem to pay, if there is time for it."""
         options = [
             (seat, candidate)
-            for seat in snapshot.seats
+            for seat, turn in zip(snapshot.seats, turns, strict=True)
             for candidate in seat.candidates
-            if not candidate.is_ready and candidate.survival
+            if not candidate.is_ready and candidate.survival and turn.budget >= PROBE_DEPTH
         ]
         if not options:
             return None
