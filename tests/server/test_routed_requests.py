@@ -84,8 +84,7 @@ def test_each_request_counts_for_its_route_and_pool(served, caplog):
 
 def test_the_engine_knows_the_route_of_a_sequence(served):
     routes: set[str] = set()
-    on_step = served.engine.on_step
-    served.engine.on_step = lambda record: (routes.update(record.routes.values()), on_step(record))
+    served.llm.engine.on_step.append(lambda record: routes.update(record.routes.values()))
     ask(served, headers=CI)
     ask(served, model="fast", n=2)
     assert routes == {"nightly", "fast"}
