@@ -83,15 +83,15 @@ def administered(llm: LLM, state_file: Path | None = None, **settings: Any) -> I
 
 
 @contextmanager
-def traffic(served: Served, num_clients: int = 3) -> Iterator[None]:
-    """Clients that always have a request running, until the end of the context."""
+def traffic(served: Served, max_tokens: int = 200) -> Iterator[None]:
+    """Three clients, so that there is always a request that runs, until the end of the context."""
     is_over = threading.Event()
 
     def ask() -> None:
         while not is_over.is_set():
-            assert served.complete("the the the", max_tokens=200, ignore_eos=True).status_code == 200
+            assert served.complete("the the the", max_tokens=max_tokens, ignore_eos=True).status_code == 200
 
-    clients = [threading.Thread(target=ask) for _ in range(num_clients)]
+    clients = [threading.Thread(target=ask) for _ in range(3)]
     for client in clients:
         client.start()
     try:

@@ -175,7 +175,6 @@ def test_a_model_without_a_server(cli, model, tmp_path):
     assert done.status == 0
     record = json.loads(path.read_text())
     assert record["status"] in ("finished", "stopped_on_harm")
-    assert record["compared"] == "tokens_per_s"
     assert record["provenance"]["models"]["model"]["file"] == "tiny.gguf"
     assert {window["concurrency"] for window in record["windows"]} == {2.0}
     assert all(window["itl_p95_ms"] >= window["itl_p50_ms"] > 0 for window in record["windows"])

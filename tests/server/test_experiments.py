@@ -231,7 +231,7 @@ def test_a_change_by_somebody_else_stays(server):
 
 
 def test_latencies_reach_the_window(server):
-    with traffic(server):
+    with traffic(server, max_tokens=8):
         name = begin(server, **{**SHORT, "window_s": 0.5})
         wait_for(lambda: bool(record(server, name)["windows"]))
     (first, *_) = server.http.delete(f"/admin/experiments/{name}").json()["windows"]
