@@ -36,6 +36,7 @@ class FakeLLM:
         given = settings.get("proposers")
         self.proposers = tuple(given) if given is not None else PROPOSERS[: 2 if draft else 1]  # type: ignore[call-overload]
         self.tokenizer = SimpleNamespace(encode=lambda text, parse_special=False: list(text.encode()))
+        self.governor = SimpleNamespace(curves=None)
         self.context_length = int(settings.get("context_length") or 100_000)  # type: ignore[call-overload]
         self.prompts: list[list[int]] = []
         self.routes: list[str] = []  # of every call

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,7 +17,8 @@ from openai import OpenAI
 
 from foredraft.engine.llm import LLM
 from foredraft.server import run
-from foredraft.server.config import ServerConfig
+from foredraft.server.auth import ApiKey
+from foredraft.server.config import AdminConfig, ServerConfig
 from foredraft.server.engine_thread import EngineThread
 from foredraft.server.service import Service
 
@@ -69,6 +71,35 @@ def serving(llm: LLM, **settings: Any) -> Iterator[Served]:
     finally:
         server.should_exit = True
         thread.join()
+
+
+@contextmanager
+def administered(llm: LLM, state_file: Path | None = None, **settings: Any) -> Iterator[Served]:
+    """The same with the admin API; the client comes with an admin's key."""
+    admin = AdminConfig(state_file=state_file, keys=(ApiKey("root", "anna"), ApiKey("unnamed")))
+    with serving(llm, admin=admin, **settings) as served:
+        served.http.headers["Authorization"] = "Bearer root"
+        yield served
+
+
+@contextmanager
+def traffic(served: Served, max_tokens: int = 200) -> Iterator[None]:
+    """Three clients, so that there is always a request that runs, until the end of the context."""
+    is_over = threading.Event()
+
+    def ask() -> None:
+        while not is_over.is_set():
+            assert served.complete("the the the", max_tokens=max_tokens, ignore_eos=True).status_code == 200
+
+    clients = [threading.Thread(target=ask) for _ in range(3)]
+    for client in clients:
+        client.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        for client in clients:
+            client.join()
 
 
 @contextmanager

@@ -14,10 +14,10 @@ import pytest
 
 import tiny
 from cli_run import refused
-from experiment_server import ExperimentServer, experiment_server
 from foredraft.cli import experiment
 from foredraft.cli.admin_api import VARIABLE
 from foredraft.engine.llm import LLM
+from serving import Served, administered, serving, traffic
 
 SHORT = ("--window", 0.05, "--carry-over", 0, "--blocks", 4, "--seed", 9)
 
@@ -28,20 +28,20 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(model: Path) -> Iterator[ExperimentServer]:
-    with experiment_server(LLM(model, context_length=512, max_sequences=4, threads=1)) as found:
+def server(model: Path) -> Iterator[Served]:
+    with LLM(model, context_length=512, max_sequences=4, threads=1) as llm, administered(llm) as found:
         yield found
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     monkeypatch.setattr(experiment, "POLL_S", 0.05)
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv(VARIABLE, "root")
 
 
 def test_windows_and_verdict(cli, server, tmp_path):
     path = tmp_path / "record.json"
-    with server.traffic():
+    with traffic(server):
         done = cli("experiment", "--url", server.url, "--arms", "off,on:lookup:4", *SHORT, "--json", path)
     assert done.status == 0
     record = json.loads(path.read_text())
@@ -52,7 +52,10 @@ def test_windows_and_verdict(cli, server, tmp_path):
     tokens_per_s = next(row for row in rows if row[1].strip() == "tokens_per_s")
     assert float(tokens_per_s[2]) == pytest.approx(record["medians"]["A"]["tokens_per_s"], abs=0.01)
     assert f"{record['verdict']}: {record['reason']}" in done.out
-    assert server.governor.pools["default"].mode == "auto"
+    winner = {"better": "on", "worse": "off"}.get(record["verdict"])
+    changed = server.http.get("/admin/pools/default").json()["changed"]
+    assert ("mode" in changed) == (winner is not None)
+    assert server.http.post("/admin/pools/default/reset").status_code == 200
 
 
 def test_a_pool_with_no_traffic(cli, server, tmp_path):
@@ -68,14 +71,15 @@ def test_ctrl_c_stops_it_on_the_server(cli, server, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     path = tmp_path / "record.json"
-    own = server.governor.pools["default"]
+    pools = server.llm.governor.pools
+    own = pools["default"]
     monkeypatch.setattr(experiment, "time", SimpleNamespace(sleep=interrupt))
     done = cli("experiment", "--url", server.url, "--json", path)
     assert done.status == 130
-    assert "stopped: stopped over the admin API" in done.out
+    assert "stopped: stopped by anna" in done.out
     assert json.loads(path.read_text())["status"] == "stopped"
-    assert server.governor.pools["default"] is own
-    assert server.runner.records[-1]["status"] == "stopped"
+    assert pools["default"] is own
+    assert server.service.experiments.records[-1]["status"] == "stopped"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +124,7 @@ def answering(status: int, body: bytes) -> Iterator[tuple[str, list[str | None]]
     ("status", "body", "reason"),
     [
         (401, b'{"error": {"message": "a key is needed"}}', "refuses: a key is needed; set FOREDRAFT_ADMIN_KEY"),
-        (404, b"nothing", "refuses: status 404; the admin API is there only if the server has admin keys"),
+        (404, b"nothing", "refuses: status 404; give the --url of `foredraft serve`"),
         (200, b"<html>", "does not answer (Expecting value"),
         (200, b"[]", "is another kind of server"),
     ],
@@ -128,6 +132,20 @@ def answering(status: int, body: bytes) -> Iterator[tuple[str, list[str | None]]
 def test_servers_that_do_not_want_it(cli, status, body, reason):
     with answering(status, body) as (url, _):
         assert reason in refused(cli("experiment", "--url", url))
+
+
+def test_without_the_admin_key(cli, server, monkeypatch):
+    monkeypatch.delenv(VARIABLE)
+    assert f"a valid admin key is needed: Authorization: Bearer KEY; set {VARIABLE}" in refused(
+        cli("experiment", "--url", server.url)
+    )
+
+
+def test_without_an_admin_api(cli, model):
+    with LLM(model, context_length=512, threads=1) as llm, serving(llm) as plain:
+        assert "there is no admin API here: the server was started without FOREDRAFT_ADMIN_KEYS" in refused(
+            cli("experiment", "--url", plain.url)
+        )
 
 
 def test_the_admin_key(cli, monkeypatch, tmp_path):
@@ -157,7 +175,6 @@ def test_a_model_without_a_server(cli, model, tmp_path):
     assert done.status == 0
     record = json.loads(path.read_text())
     assert record["status"] in ("finished", "stopped_on_harm")
-    assert record["compared"] == "tokens_per_s"
     assert record["provenance"]["models"]["model"]["file"] == "tiny.gguf"
     assert {window["concurrency"] for window in record["windows"]} == {2.0}
     assert all(window["itl_p95_ms"] >= window["itl_p50_ms"] > 0 for window in record["windows"])

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from cli_run import refused
+from foredraft.cli import exchange
 
 
 def test_bytes_of_the_text_only(cli, fake):
@@ -67,6 +68,15 @@ def test_speculation_off_has_no_drafts(cli, fake):
     done = cli("generate", "--model", "m", "--prompt", "abc", "--speculation", "off", "--show-drafts", "--stats")
     assert set(done.out) == set("ABC")
     assert "drafts: none" in done.err
+
+
+@pytest.mark.parametrize(
+    ("long_s", "mode", "is_said"), [(-1.0, "auto", True), (-1.0, "on", False), (60.0, "auto", False)]
+)
+def test_measuring_is_said_where_it_takes_long(cli, fake, monkeypatch, long_s, mode, is_said):
+    monkeypatch.setattr(exchange, "LONG_S", long_s)
+    done = cli("generate", "--model", "m", "--prompt", "hi", "--speculation", mode)
+    assert ("passes were measured for 0.0 s" in done.err) == is_said
 
 
 def test_json(cli, fake):

@@ -26,6 +26,14 @@ def model(tmp_path_factory):
     return tiny.write_tiny(tmp_path_factory.mktemp("models") / "tiny.gguf", context_length=100_000)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _home(tmp_path_factory):
+    """What these processes keep is not kept beside the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
 @contextmanager
 def command(model, *options, **environment):
     """A running `foredraft serve`, and a client for it once it has said where it is."""
@@ -233,6 +241,34 @@ def test_what_an_admin_changed_survives_kill_9(model, tmp_path):
         assert status == 0
         assert len(lines) == 1
         assert lines[0].endswith("warning pool batch is not as configured: it was changed before mode=off")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_experiment_that_is_broken_off_leaves_the_pool_as_it_was(model, tmp_path, number):
+    file = tmp_path / "some.toml"
+    file.write_text(f'{POOLS}[admin]\nstate_file = "{tmp_path / "state.db"}"\n')
+    admin = {"Authorization": "Bearer root"}
+    arms = {"pool": "batch", "arms": ["off", "on"]}
+    with command(model, "--config", str(file), FOREDRAFT_API_KEYS="ci x", FOREDRAFT_ADMIN_KEYS="root") as (
+        process,
+        client,
+    ):
+        begun = client.post("/admin/experiments", json=arms, headers=admin).json()
+        assert completion(client, {"Authorization": "Bearer x"}, max_tokens=50).json()["speculation"]["mode"] != "auto"
+        process.send_signal(number)
+        process.wait(PATIENCE_S)
+    with command(model, "--config", str(file), FOREDRAFT_API_KEYS="ci x", FOREDRAFT_ADMIN_KEYS="root") as (_, client):
+        assert completion(client, {"Authorization": "Bearer x"}, max_tokens=50).json()["speculation"]["mode"] == "auto"
+        assert client.get("/admin/pools/batch", headers=admin).json()["changed"] == []
+        found = client.get("/admin/experiments", headers=admin).json()["experiments"]
+    kept = [] if number == signal.SIGKILL else [(begun["id"], "stopped", "the server stopped")]
+    assert [(each["id"], each["status"], each["reason"]) for each in found] == kept
+
+
+@pytest.mark.parametrize(("mode", "is_measured"), [("auto", True), ("off", False)])
+def test_passes_are_measured_before_it_is_ready_if_anybody_may_draft(model, tmp_path, mode, is_measured):
+    with command(model, "--speculation", mode, HOME=str(tmp_path)):
+        assert bool(list(tmp_path.rglob("*.quick.json"))) == is_measured
 
 
 def test_pools_and_routes_are_dumped(cli, tmp_path):

@@ -44,7 +44,7 @@ def test_round_trip(path):
     assert not trace.is_cut_off
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=30)
 @given(st.lists(traces.steps(), max_size=3))
 def test_any_steps(path, steps):
     steps = [TraceStep(step.snapshot, step.plan, step.record) for step in steps]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,14 +16,14 @@ import pytest
 
 import tiny
 from foredraft.engine.llm import LLM
-from foredraft.errors import ConfigError, RequestError, StoreError
+from foredraft.errors import ConfigError
 from foredraft.governor.pools import PoolConfig
 from foredraft.server.app import create_app
 from foredraft.server.auth import ApiKey
-from foredraft.server.config import AdminConfig, ServerConfig
+from foredraft.server.config import ServerConfig
 from foredraft.server.engine_thread import EngineThread
 from foredraft.server.routing import RouteConfig
-from serving import Served, held, serving, wait_for
+from serving import Served, administered, held, serving, wait_for
 
 POOLS = {"chat": PoolConfig(itl_p95_ms=40.0), "batch": PoolConfig("off", k_max=4)}
 ROUTES = {"chat": RouteConfig("chat", model="fast"), "nightly": RouteConfig("batch", api_key="ci")}
@@ -35,8 +36,8 @@ def model(tmp_path_factory) -> Path:
 
 
 @contextmanager
-def administered(model: Path, state_file: Path | None = None, pools=POOLS, **settings: Any) -> Iterator[Served]:
-    """A server with pools; its client comes with an admin's key."""
+def with_pools(model: Path, state_file: Path | None = None, pools=POOLS, **settings: Any) -> Iterator[Served]:
+    """A server with pools, and its admin."""
     llm = LLM(
         model,
         context_length=512,
@@ -45,15 +46,13 @@ def administered(model: Path, state_file: Path | None = None, pools=POOLS, **set
         pools=pools,
         routes={name: route.pool for name, route in ROUTES.items()},
     )
-    admin = AdminConfig(state_file=state_file, keys=(ApiKey("root", "anna"), ApiKey("unnamed")))
-    with serving(llm, pools=pools, routes=ROUTES, admin=admin, **settings) as served:
-        served.http.headers.update(ADMIN)
+    with administered(llm, state_file, pools=pools, routes=ROUTES, **settings) as served:
         yield served
 
 
 @pytest.fixture
 def served(model) -> Iterator[Served]:
-    with administered(model) as served:
+    with with_pools(model) as served:
         yield served
 
 
@@ -149,6 +148,10 @@ def test_every_way_is_in_the_document(served):
         ("/admin/audit", "get"),
         ("/admin/quarantine", "get"),
         ("/admin/quarantine/{route}/{proposer}", "delete"),
+        ("/admin/experiments", "get"),
+        ("/admin/experiments", "post"),
+        ("/admin/experiments/{name}", "get"),
+        ("/admin/experiments/{name}", "delete"),
     }
     assert all(each["responses"].keys() == {"200", "4XX", "5XX"} for way in ways.values() for each in way.values())
 
@@ -201,7 +204,7 @@ def test_requests_that_run_see_a_change_at_the_next_step(served):
         if len(seen) == 3:
             served.service.pools.change("default", {"mode": "off"}, "test", "")
 
-    served.engine.on_step = on_step
+    served.llm.engine.on_step.append(on_step)
     assert served.complete("x", max_tokens=20, ignore_eos=True, speculation="off").status_code == 200
     assert seen[:4] == ["auto", "auto", "auto", "off"]
     assert set(seen[4:]) == {"off"}
@@ -247,7 +250,7 @@ PATHS = ["/admin", "/admin/pools", "/admin/audit", "/admin/quarantine", "/admin/
 
 @pytest.fixture(scope="module")
 def locked(model) -> Iterator[Served]:
-    with administered(model, api_keys=(ApiKey("client", "ci"),)) as served:
+    with with_pools(model, api_keys=(ApiKey("client", "ci"),)) as served:
         yield served
 
 
@@ -275,12 +278,12 @@ def test_without_an_admin_key_there_is_no_admin_api(tiny_llm, keys):
 
 def test_changes_survive_a_restart_and_the_log_tells(model, tmp_path, caplog):
     state = tmp_path / "state.db"
-    with administered(model, state) as served:
+    with with_pools(model, state) as served:
         change(served, "chat", mode="off", reason="incident 7")
         change(served, mode="on")
         served.http.post("/admin/pools/batch/reset")
         before = audit(served)
-    with caplog.at_level(logging.WARNING, "foredraft"), administered(model, state) as served:
+    with caplog.at_level(logging.WARNING, "foredraft"), with_pools(model, state) as served:
         assert served.llm.engine.governor.pools["chat"] == PoolConfig("off", itl_p95_ms=40.0)
         assert pool(served, "chat")["changed"] == ["mode"]
         assert pool(served)["changed"] == []
@@ -294,11 +297,11 @@ def test_changes_survive_a_restart_and_the_log_tells(model, tmp_path, caplog):
 
 def test_a_change_that_no_longer_fits_is_told_and_left_out(model, tmp_path, caplog):
     state = tmp_path / "state.db"
-    with administered(model, state) as served:
+    with with_pools(model, state) as served:
         change(served, "chat", ttft_p95_ms=50)
         change(served, "batch", mode="on")
     pools = {"chat": PoolConfig(itl_p95_ms=60.0), "batch": PoolConfig(mode="off", k_max=9)}
-    with caplog.at_level(logging.WARNING, "foredraft"), administered(model, state, pools) as served:
+    with caplog.at_level(logging.WARNING, "foredraft"), with_pools(model, state, pools) as served:
         assert served.llm.engine.governor.pools["chat"] == pools["chat"]
         assert served.llm.engine.governor.pools["batch"] == PoolConfig("on", k_max=9)
     assert "pool chat was changed, which no longer fits the configuration: itl_p95_ms is 60" in caplog.text
@@ -307,7 +310,7 @@ def test_a_change_that_no_longer_fits_is_told_and_left_out(model, tmp_path, capl
 def test_with_a_damaged_state_file_it_serves_and_changes_nothing(model, tmp_path, caplog):
     state = tmp_path / "state.db"
     state.write_bytes(b"damaged" * 1000)
-    with caplog.at_level(logging.WARNING, "foredraft"), administered(model, state) as served:
+    with caplog.at_level(logging.WARNING, "foredraft"), with_pools(model, state) as served:
         assert f"{state} cannot be used" in caplog.text
         assert served.complete("x", max_tokens=2).status_code == 200
         problem = served.http.get("/admin/pools").json()["state"]["problem"]
@@ -322,7 +325,7 @@ def test_with_a_damaged_state_file_it_serves_and_changes_nothing(model, tmp_path
 
 
 def test_a_full_disk_refuses_changes_until_there_is_room(model, tmp_path, caplog):
-    with administered(model, tmp_path / "state.db") as served:
+    with with_pools(model, tmp_path / "state.db") as served:
         change(served, mode="on")
         run = served.service.pools._store._connection.execute
         [[pages]] = run("PRAGMA page_count").fetchall()
@@ -341,20 +344,18 @@ def test_a_full_disk_refuses_changes_until_there_is_room(model, tmp_path, caplog
         assert served.http.get("/admin/pools").json()["state"]["problem"] is None
 
 
-def test_pools_change_and_experiments_are_kept_for_other_parts_of_the_server(model, tmp_path):
+def test_a_state_file_with_a_text_that_is_damaged(model, tmp_path):
+    """Which SQLite itself does not notice."""
     state = tmp_path / "state.db"
-    with administered(model, state) as served:
-        served.service.pools.change("batch", {"mode": "auto"}, "experiment 5", "it was faster")
-        served.service.pools.save_experiment({"id": "5", "ratio": 1.2})
-        assert [(each["who"], each["after"]) for each in audit(served)] == [("experiment 5", {"mode": "auto"})]
-        assert served.llm.engine.governor.pools["batch"].mode == "auto"
-        with pytest.raises(RequestError, match="there is no pool 'magic'; known are default, chat, batch"):
-            served.service.pools.change("magic", {"mode": "auto"}, "experiment 5", "")
-    with administered(model, state) as served:
-        assert served.service.pools.experiments() == {"5": {"id": "5", "ratio": 1.2}}
-    state.write_bytes(b"damaged" * 1000)
-    with administered(model, state) as served, pytest.raises(StoreError):
-        served.service.pools.save_experiment({"id": "6"})
+    with with_pools(model, state) as served:
+        change(served, mode="on")
+    with sqlite3.connect(state) as connection:
+        connection.execute("UPDATE pool_changes SET settings = '{'")
+    connection.close()
+    with with_pools(model, state) as served:
+        assert f"{state} is damaged" in served.http.get("/admin/pools").json()["state"]["problem"]
+        assert error(change(served, mode="on"), 503)
+        assert served.complete("x", max_tokens=2).status_code == 200
 
 
 def test_a_pool_for_a_proposer_that_is_not_loaded_is_refused_at_start(model):

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -148,10 +149,32 @@ def test_a_missed_objective_is_advice_once_it_lasts(caplog):
     asyncio.run(go())
 
 
+def concluded(modes: str, verdict: str | None = "worse") -> dict[str, Any]:
+    """The record of an experiment on the pool "interactive" in which B was slower."""
+    arms = {arm: {"mode": mode} for arm, mode in zip("AB", modes.split(), strict=True)}
+    ratio = {"estimate": 0.8, "low": 0.5, "high": 0.9}
+    return {"config": {"pool": "interactive"}, "verdict": verdict, "ratio": ratio, "arm_settings": arms}
+
+
+def test_what_an_experiment_says_of_speculation():
+    async def go() -> None:
+        async with site() as here:
+            here.alerts.learn(concluded("off on"))
+            assert here.alerts.ratios == {"interactive": Ratio(0.8, (0.5, 0.9))}
+            here.alerts.learn(concluded("on off"))
+            found = here.alerts.ratios["interactive"]
+            assert (found.value, *found.interval) == pytest.approx((1.25, 1 / 0.9, 2.0))
+            for others in (concluded("on auto"), concluded("off on", None)):  # which say nothing of it
+                here.alerts.learn(others)
+                assert here.alerts.ratios == {"interactive": found}
+
+    asyncio.run(go())
+
+
 def test_the_last_test_of_a_pool_counts():
     async def go() -> None:
         async with site() as here:
-            here.alerts.ratios["interactive"] = Ratio(0.93, (0.9, 0.96))
+            here.alerts.learn(concluded("off on", "no difference"))
             for _ in range(2):
                 await here.look(BEGIN_S)
             assert here.found["advice_active", "interactive", "chat", "turn_off"] == 1

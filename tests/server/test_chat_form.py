@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fakes import new_sequence
 from foredraft.core import SamplingParams
 from foredraft.engine.sequence import Chunk
+from foredraft.governor.governor import Governor
 from foredraft.server.chat import ChatForm
 from foredraft.server.tools import ToolUse
 from splits import splits
@@ -31,7 +32,7 @@ TEXTS = [
 
 def form():
     tokenizer = SimpleNamespace(decode=lambda tokens: "")
-    service = SimpleNamespace(llm=SimpleNamespace(tokenizer=tokenizer, chat_template=TEMPLATE))
+    service = SimpleNamespace(llm=SimpleNamespace(tokenizer=tokenizer, chat_template=TEMPLATE, governor=Governor()))
     return ChatForm(service, HEAD, [new_sequence([1], SamplingParams())], TOOLS)
 
 

@@ -82,10 +82,18 @@ def test_each_request_counts_for_its_route_and_pool(served, caplog):
     }
 
 
+def test_an_answer_says_that_its_pool_is_off(served):
+    for how in ("auto", "on"):
+        report = ask(served, headers=CI, speculation=how, max_tokens=4).json()["speculation"]
+        assert (report["mode"], report["off_reason"]) == ("off", "pool")
+    report = ask(served, headers=CI, speculation="off").json()["speculation"]
+    assert (report["mode"], report["off_reason"]) == ("off", "requested")
+    assert ask(served, speculation="on").json()["speculation"]["mode"] == "on"
+
+
 def test_the_engine_knows_the_route_of_a_sequence(served):
     routes: set[str] = set()
-    on_step = served.engine.on_step
-    served.engine.on_step = lambda record: (routes.update(record.routes.values()), on_step(record))
+    served.llm.engine.on_step.append(lambda record: routes.update(record.routes.values()))
     ask(served, headers=CI)
     ask(served, model="fast", n=2)
     assert routes == {"nightly", "fast"}

@@ -53,15 +53,11 @@ class AdminApi:
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    hints = {
-        401: f"; set {VARIABLE} or give --admin-key-file",
-        404: "; the admin API is there only if the server has admin keys",
-    }
     try:
         message = str(json.load(error)["error"]["message"])
     except (OSError, ValueError, KeyError, TypeError):
-        message = f"status {error.code}"
-    return message + hints.get(error.code, "")
+        message = f"status {error.code}; give the --url of `foredraft serve`"
+    return message + (f"; set {VARIABLE} or give --admin-key-file" if error.code == 401 else "")
 
 
 def admin_key(file: Path | None) -> str:

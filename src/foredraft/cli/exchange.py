@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
+
+import click
 
 from foredraft.bench.answers import Answer, collected
 from foredraft.bench.timing import Timeline, decode_window, prompt_window, timed
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     from foredraft.constraints.formats import ResponseFormat
     from foredraft.core import SamplingParams, Speculation, SpeculationStats
     from foredraft.engine.llm import LLM
+
+LONG_S = 1.0  # of silence, which people want explained
 
 
 class Exchange:
@@ -32,6 +37,8 @@ class Exchange:
 
     def run(self, llm: LLM, writer: Writer | None) -> None:
         """Run the prompt to its end, writing text as it comes."""
+        if self.how.mode == "auto":
+            _measure(llm)
         self.timeline = Timeline.start(len(self.tokens))
         try:
             with closing(
@@ -81,6 +88,14 @@ def describe_drafts(stats: SpeculationStats) -> str:
         f"drafts: {stats.num_drafts} ({by}); {stats.num_accepted} of {stats.num_draft_tokens} drafted tokens accepted, "
         f"alpha {alpha}, {stats.tokens_per_step:.2f} tokens per step"
     )
+
+
+def _measure(llm: LLM) -> None:
+    """Let the governor measure what passes cost, where that is not known, before anything is timed."""
+    start = time.perf_counter()
+    _ = llm.governor.curves
+    if (seconds := time.perf_counter() - start) > LONG_S:
+        click.echo(f"passes were measured for {seconds:.1f} s; next time that is known", err=True)
 
 
 def _at(speed: float | None) -> str:

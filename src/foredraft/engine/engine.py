@@ -50,7 +50,7 @@ class Engine:
         self.scheduler = Scheduler(kv, max_sequences, max_rows, self._drafting.budget)
         self.num_steps = 0
         self.last_record: StepRecord | None = None  # of the last step; None if there was nothing to do
-        self.on_step: Callable[[StepRecord], None] | None = None  # hears of every step that did something
+        self.on_step: list[Callable[[StepRecord], None]] = []  # hear of every step that did something
         self._recorder = StepRecorder()  # of the step that runs
 
     @property
@@ -97,8 +97,8 @@ class Engine:
         recorder.lap("decide")
         self.last_record = recorder.finish(self.num_steps)
         self._drafting.end(self.last_record)
-        if self.on_step:
-            self.on_step(self.last_record)
+        for hear in self.on_step:
+            hear(self.last_record)
         self.num_steps += 1
         return chunks
 

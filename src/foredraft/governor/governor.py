@@ -86,7 +86,7 @@ class Governor:
     pools: settings by name; an entry may be replaced between steps and holds from the next one on. routes: the pool of
     each route; a route that is not there belongs to the default pool. measure: makes the cost curves, called before the
     first decision. quarantined: (route, proposer) pairs that draft no more until they are taken out again. on_plan:
-    hears of every decision, before the step runs.
+    hear of every decision, before the step runs.
 
     Raises:
         ConfigError: a route leads to a pool that is not there.
@@ -104,7 +104,7 @@ class Governor:
             if pool not in self.pools:
                 raise ConfigError(f"route {route} leads to pool {pool}; known are {', '.join(self.pools)}", route)
         self.quarantined: set[tuple[str, str]] = set()
-        self.on_plan: Callable[[Snapshot, Plan], None] | None = None
+        self.on_plan: list[Callable[[Snapshot, Plan], None]] = []
         self.acceptance = Acceptance()
         self._measure = measure
         self._curves: Curves | None = None
@@ -189,8 +189,8 @@ class Governor:
                 for draft in offers.get(turn.context.id, ()):
                     self._shadows.keep(turn.context, turn.route, draft)
         self._snapshot, self._plan = snapshot, plan
-        if self.on_plan:
-            self.on_plan(snapshot, plan)
+        for hear in self.on_plan:
+            hear(snapshot, plan)
         return plan
 
     def goes_on(self, proposer: str, turns: Sequence[Turn]) -> Callable[[Mapping[int, Sequence[int]]], Collection[int]]:

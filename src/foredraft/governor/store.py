@@ -82,7 +82,7 @@ class Store:
     def pool_changes(self) -> dict[str, dict[str, Any]]:
         """What was set other than in the configuration, by pool and key."""
         rows = self._read("SELECT pool, settings FROM pool_changes ORDER BY pool")
-        return {pool: json.loads(settings) for pool, settings in rows}
+        return {pool: self._parsed(settings) for pool, settings in rows}
 
     def change_pool(self, settings: Mapping[str, Any], entry: AuditEntry) -> None:
         """Keep all that is now set other than in the configuration (nothing is fine), with the entry that says why."""
@@ -102,7 +102,8 @@ class Store:
         names = ("id", "time", "who", "action", "pool", "before", "after", "reason")
         rows = self._read(f"SELECT {', '.join(names)} FROM audit ORDER BY id DESC LIMIT ?", (limit,))
         found = [dict(zip(names, row, strict=True)) for row in rows]
-        return [{**each, "before": json.loads(each["before"]), "after": json.loads(each["after"])} for each in found]
+        parsed = self._parsed
+        return [{**each, "before": parsed(each["before"]), "after": parsed(each["after"])} for each in found]
 
     def save_experiment(self, id: str, record: Mapping[str, Any]) -> None:
         """Keep an experiment's record, values as JSON has them; one of the same id is replaced."""
@@ -112,7 +113,7 @@ class Store:
     def experiments(self) -> dict[str, dict[str, Any]]:
         """Records by id, in the order in which they were saved."""
         rows = self._read("SELECT id, record FROM experiments ORDER BY rowid")
-        return {id: json.loads(record) for id, record in rows}
+        return {id: self._parsed(record) for id, record in rows}
 
     def _open(self) -> None:
         """Check whose file this is, and make the tables of a new one."""
@@ -161,6 +162,12 @@ class Store:
     def _read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         with self._explained(), self._lock:
             return self._connection.execute(query, values).fetchall()
+
+    def _parsed(self, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except ValueError as error:  # SQLite does not notice damage within a text
+            raise StoreError(f"{self.path} is damaged ({error}); move it away, or restore it") from None
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -112,7 +112,7 @@ class Quarantine(BaseModel):
 
 def router(service: Service) -> APIRouter:
     routes = APIRouter(prefix=ADMIN_PATH, responses=documentation.ERRORS)
-    live, governor, engine = service.pools, service.llm.engine.governor, service.engine
+    live, governor, engine = service.pools, service.llm.governor, service.engine
 
     @routes.get("/pools")
     async def pools() -> Pools:
@@ -131,7 +131,7 @@ def router(service: Service) -> APIRouter:
         values = body.model_dump(include=body.model_fields_set - {"reason"})
         if not values:
             raise ApiError(400, f"nothing is to be changed; give one of {', '.join(PoolSettings.model_fields)}")
-        await _saved(live.change, name, values, _who(request), body.reason)
+        await _saved(live.change, name, values, who(request), body.reason)
         await engine.call(lambda: None)  # the change was sent before
         return _pool(service, name)
 
@@ -139,7 +139,7 @@ def router(service: Service) -> APIRouter:
     async def reset(name: str, request: Request, body: Because | None = None) -> Pool:
         """Set a pool back to what is configured."""
         _check_pool(service, name)
-        await _saved(live.reset, name, _who(request), body.reason if body else "")
+        await _saved(live.reset, name, who(request), body.reason if body else "")
         await engine.call(lambda: None)
         return _pool(service, name)
 
@@ -163,7 +163,7 @@ def router(service: Service) -> APIRouter:
             raise ApiError(404, f"{proposer[:100]!r} is not in quarantine on route {route[:100]!r}; those are: {names}")
         pool = governor.pool_of(route)
         pair = {"route": route, "proposer": proposer}
-        await _saved(live.note, AuditEntry(_who(request), "release", pool, pair, {}, query.reason))
+        await _saved(live.note, AuditEntry(who(request), "release", pool, pair, {}, query.reason))
         await engine.call(lambda: governor.quarantined.discard((route, proposer)))
         return _quarantine(known - {(route, proposer)})
 
@@ -176,7 +176,8 @@ def _check_pool(service: Service, name: str) -> None:
         raise ApiError(404, f"there is no pool {name[:100]!r}; known are {', '.join(known)}", code="pool_not_found")
 
 
-def _who(request: Request) -> str:
+def who(request: Request) -> str:
+    """The admin whose key a request came with, as the audit trail names them."""
     key = key_of(request)
     assert key is not None  # the middleware has seen to it
     return key.shown
@@ -192,7 +193,7 @@ async def _saved(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def _pool(service: Service, name: str) -> Pool:
     live, (waiting, running) = service.pools, service.load()
-    routes = [route for route, pool in service.llm.engine.governor.routes.items() if pool == name]
+    routes = live.routes(name)
     return Pool(
         name=name,
         settings=PoolSettings(**asdict(live.settings[name])),

@@ -51,7 +51,7 @@ class AlertConfig:
 class Alerts:
     """Judges the routes of `metrics` every interval. Used by the event loop's thread alone.
 
-    ratios: what the last A/B test of a pool found, by pool, where one arm was without speculation.
+    ratios: what the last A/B test of a pool found, by pool, where one of the arms was off.
     """
 
     def __init__(
@@ -69,10 +69,15 @@ class Alerts:
         self.ratios: dict[str, Ratio] = {}
 
     def learn(self, record: Mapping[str, Any]) -> None:
-        """An experiment has ended, with this record (governor/experiment.py)."""
-        found, arms = record["ratio"], record["arm_settings"]
-        if found and arms["A"]["mode"] == "off" != arms["B"]["mode"]:
-            self.ratios[record["config"]["pool"]] = Ratio(found["estimate"], (found["low"], found["high"]))
+        """An experiment has ended, with this record (governor/experiment.py). Without a verdict it says nothing."""
+        found, are_off = record["ratio"], [record["arm_settings"][arm]["mode"] == "off" for arm in "AB"]
+        if not found or record["verdict"] is None or are_off[0] == are_off[1]:
+            return
+        value, low, high = found["estimate"], found["low"], found["high"]
+        interval = (low, high) if low and high else None
+        if are_off[1]:  # the ratio is of arm B over arm A
+            value, interval = 1 / value, interval and (1 / interval[1], 1 / interval[0])
+        self.ratios[record["config"]["pool"]] = Ratio(value, interval)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import FastAPI
 
 from foredraft import __version__
 from foredraft.governor.pools import DEFAULT
-from foredraft.provenance import provenance
-from foredraft.server import admin, chat, completions, errors, info
+from foredraft.server import admin, chat, completions, errors, experiment_api, info
 from foredraft.server.admission import Admission
 from foredraft.server.alerts import Alerts
 from foredraft.server.auth import ApiKeys
@@ -20,13 +18,11 @@ from foredraft.server.config import ServerConfig
 from foredraft.server.counting import Metrics
 from foredraft.server.engine_thread import EngineThread
 from foredraft.server.experiments import ExperimentRunner
-from foredraft.server.experiments import router as experiments_router
 from foredraft.server.live_pools import LivePools
 from foredraft.server.logs import RequestLog
 from foredraft.server.routing import GENERATION, Router
 from foredraft.server.service import Service
 from foredraft.server.watching import Watching
-from foredraft.steps import StepRecord
 
 
 def create_app(engine: EngineThread, config: ServerConfig) -> FastAPI:
@@ -37,18 +33,34 @@ def create_app(engine: EngineThread, config: ServerConfig) -> FastAPI:
     Raises:
         ConfigError: a pool allows a proposer that is not loaded.
     """
+    governor = engine.llm.governor
+    assert governor.routes == {DEFAULT: DEFAULT, **config.pool_names}
+    pools = LivePools(engine, config.pools, config.admin.state_file)
+    metrics = Metrics(governor.routes, pools.proposers)
+    alerts = Alerts(config.alerts, engine, metrics)
+    for record in pools.past_experiments:
+        alerts.learn(record)
+    experiments = ExperimentRunner(engine, pools, on_end=alerts.learn)
+    metrics.on_tokens, metrics.on_first_token = experiments.tokens, experiments.first_token
+    admission = Admission(engine.llm.max_sequences + config.max_queue)
+    service = Service(engine, config, admission, metrics, pools, experiments, Router(config.routes))
+    hearers = (metrics.step, experiments.step)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        on_step = engine.llm.engine.on_step
+        on_step.extend(hearers)
         engine.start()
         try:
             async with alerts.running():
                 yield
         finally:
-            await experiments.close()
+            await experiments.close()  # needs the engine, and the store for its record
             await engine.stop()
             service.format_executor.shutdown(wait=False, cancel_futures=True)
-            service.pools.close()
+            pools.close()
+            for hearer in hearers:
+                on_step.remove(hearer)
 
     app = FastAPI(
         title="foredraft",
@@ -58,41 +70,11 @@ def create_app(engine: EngineThread, config: ServerConfig) -> FastAPI:
         docs_url=None,  # these pages load scripts from elsewhere
         redoc_url=None,
     )
-    errors.install(app)
-    governor = engine.llm.engine.governor
-    assert governor.routes == {DEFAULT: DEFAULT, **config.pool_names}
-    pools = LivePools(engine, config.pools, config.admin.state_file)
-    metrics = Metrics(governor.routes, pools.proposers)
-    alerts = Alerts(config.alerts, engine, metrics)
-    admission = Admission(engine.llm.max_sequences + config.max_queue)
-    service = Service(engine, config, admission, metrics, pools, Router(config.routes))
     app.state.service = service
-    for module in (chat, completions, info, *((admin,) if config.admin.keys else ())):
+    errors.install(app)
+    for module in (chat, completions, info, *((admin, experiment_api) if config.admin.keys else ())):
         app.include_router(module.router(service))
-
-    def save(record: dict[str, Any]) -> None:
-        alerts.learn(record)
-        pools.save_experiment(record)
-
-    experiments = ExperimentRunner(
-        engine,
-        governor,
-        save=save,
-        apply_verdict=lambda pool, values, reason: pools.change(pool, values, "experiment", reason),
-        provenance=lambda: provenance(engine.llm.files, {}),
-        past=pools.past_experiments(),
-    )
-    if config.admin.keys:
-        app.include_router(experiments_router(experiments))
-    metrics.on_tokens, metrics.on_first_token = experiments.tokens, experiments.first_token
-
-    def on_step(record: StepRecord) -> None:
-        metrics.step(record)
-        experiments.step(record)
-
-    engine.on_step = on_step
     app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes, max_s=config.deadline_s)
     app.add_middleware(ApiKeys, clients=config.api_keys, admins=config.admin.keys)
-    log = RequestLog(config.logs)
-    app.add_middleware(Watching, metrics=metrics, log=log, route=DEFAULT, paths=GENERATION)
+    app.add_middleware(Watching, metrics=metrics, log=RequestLog(config.logs), route=DEFAULT, paths=GENERATION)
     return app

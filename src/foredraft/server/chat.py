@@ -80,6 +80,7 @@ class ChatForm(Form):
 
     def __init__(self, service: Service, head: dict[str, Any], sequences: list[Sequence], tools: ToolUse) -> None:
         self._tokenizer, self._head, self._sequences = service.llm.tokenizer, head, sequences
+        self._governor = service.llm.governor
         self._begun: set[int] = set()
         self._parsers = [_parser(service, sequence, tools) for sequence in sequences]
 
@@ -88,7 +89,7 @@ class ChatForm(Form):
             **self._head,
             choices=[self._choice(index, own) for index, own in enumerate(chunks)],
             usage=usage(self._sequences),
-            speculation=speculation_report(self._sequences),
+            speculation=speculation_report(self._sequences, self._governor),
         )
 
     def pieces(self, index: int, chunks: list[Chunk]) -> list[BaseModel]:
@@ -109,7 +110,7 @@ class ChatForm(Form):
 
     def last_piece(self) -> BaseModel:
         piece = self._piece([])
-        piece.usage, piece.speculation = usage(self._sequences), speculation_report(self._sequences)
+        piece.usage, piece.speculation = usage(self._sequences), speculation_report(self._sequences, self._governor)
         return piece
 
     def _choice(self, index: int, chunks: list[Chunk]) -> ChatChoice:

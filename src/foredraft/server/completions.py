@@ -53,13 +53,13 @@ class CompletionForm(Form):
     """Completions. `head` holds the fields that every object begins with."""
 
     def __init__(self, service: Service, head: dict[str, Any], sequences: list[Sequence]) -> None:
-        self._head, self._sequences = head, sequences
+        self._head, self._sequences, self._governor = head, sequences, service.llm.governor
         has_logprobs = sequences[0].context.params.logprobs is not None
         self._logprobs = [CompletionLogprobsForm(service.llm.tokenizer) for _ in sequences] if has_logprobs else None
 
     def whole(self, chunks: list[list[Chunk]]) -> BaseModel:
         choices = [self._choice(index, own, finish_reason(own[-1])) for index, own in enumerate(chunks)]
-        report = speculation_report(self._sequences)
+        report = speculation_report(self._sequences, self._governor)
         return Completion(**self._head, choices=choices, usage=usage(self._sequences), speculation=report)
 
     def pieces(self, index: int, chunks: list[Chunk]) -> list[BaseModel]:
@@ -69,7 +69,7 @@ class CompletionForm(Form):
 
     def last_piece(self) -> BaseModel:
         piece = self._piece([])
-        piece.usage, piece.speculation = usage(self._sequences), speculation_report(self._sequences)
+        piece.usage, piece.speculation = usage(self._sequences), speculation_report(self._sequences, self._governor)
         return piece
 
     def _piece(self, choices: list[CompletionChoice]) -> CompletionChunk:

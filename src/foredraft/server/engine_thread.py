@@ -25,7 +25,6 @@ from foredraft.engine.sequence import Chunk, Sequence
 from foredraft.server.admission import Ticket
 from foredraft.server.errors import ApiError
 from foredraft.server.watching import Watch
-from foredraft.steps import StepRecord
 
 log = logging.getLogger("foredraft")
 T = TypeVar("T")
@@ -82,7 +81,6 @@ class EngineThread:
 
     def __init__(self, llm: LLM) -> None:
         self.llm = llm
-        self.on_step: Callable[[StepRecord], None] = lambda record: None  # called in the engine's thread
         self.has_failed = False
         self.is_draining = False  # no new requests, those that run go on
         self._is_started = False
@@ -177,10 +175,7 @@ class EngineThread:
 
     def _step(self) -> None:
         letters: dict[Mailbox, list[Chunk]] = {}
-        chunks = self.llm.engine.step()
-        if record := self.llm.engine.last_record:
-            self.on_step(record)
-        for chunk in chunks:
+        for chunk in self.llm.engine.step():
             letters.setdefault(self._open[chunk.context_id][1], []).append(chunk)
             if chunk.finish_reason is not None:
                 del self._open[chunk.context_id]

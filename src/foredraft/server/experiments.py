@@ -1,41 +1,35 @@
-"""Experiments on the pools of a running server: fed by the engine's steps, started and stopped over the admin API.
+"""Experiments on the pools of a running server, fed by the engine's steps.
 
 One runs at a time. The engine's thread feeds it and switches the pool, between two steps; the pool has its own settings
 back after every end: finished, stopped, failed, or with the server. A change of the pool by somebody else ends the
-experiment and stays. Nothing of it is written down before its end, so what a killed server restarts with is the pool's
-own setting too.
+experiment and stays. No setting of it is written down before its end, so what a killed server restarts with is the
+pool's own too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
-
-from fastapi import APIRouter
-from pydantic import Field
+from typing import Any
 
 from foredraft.errors import ConfigError
 from foredraft.governor.experiment import Experiment, ExperimentConfig, changes
-from foredraft.governor.governor import Governor
 from foredraft.governor.pools import PoolConfig
-from foredraft.proposers import ALWAYS
-from foredraft.server import documentation
+from foredraft.governor.store import AuditEntry
+from foredraft.provenance import provenance
 from foredraft.server.engine_thread import EngineThread
 from foredraft.server.errors import ApiError
-from foredraft.server.requests import List, Strict
+from foredraft.server.live_pools import LivePools
 from foredraft.steps import StepRecord
 
 log = logging.getLogger("foredraft")
 TICK_S = 0.1  # while nothing runs, nothing but a tick ends a window
-_DEFAULTS = ExperimentConfig()
 
 
 @dataclass
@@ -51,26 +45,21 @@ class _Running:
 class ExperimentRunner:
     """Runs experiments. `step` is the engine's thread's; all else is the event loop's.
 
-    save: keeps a record, which has an "id". apply_verdict: gets a pool, the keys of it that the better arm sets, and
-    the reason. Both are called in a thread of their own, once, at the end; what they raise is logged. past: records of
-    experiments before this server was started. provenance: of an experiment that begins now.
+    What comes of one is kept in the state file, and the better arm's settings become the pool's own. on_end: gets the
+    record then.
     """
 
     def __init__(
         self,
         engine: EngineThread,
-        governor: Governor,
-        save: Callable[[dict[str, Any]], None],
-        apply_verdict: Callable[[str, Mapping[str, Any], str], None],
-        *,
-        provenance: Callable[[], Mapping[str, Any]],
-        past: Iterable[dict[str, Any]] = (),
+        pools: LivePools,
+        on_end: Callable[[Mapping[str, Any]], None],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._engine, self._governor, self._clock = engine, governor, clock
-        self._save, self._apply_verdict, self._provenance = save, apply_verdict, provenance
-        self._records = {record["id"]: record for record in past}
+        self._engine, self._pools, self._on_end, self._clock = engine, pools, on_end, clock
+        self._records = {record["id"]: record for record in pools.past_experiments}
         self._running: _Running | None = None
+        self._starting = asyncio.Lock()
         self._lock = threading.Lock()  # of the experiment that runs
 
     @property
@@ -90,33 +79,45 @@ class ExperimentRunner:
             raise ApiError(404, f"there is no experiment {name[:100]!r}", code="experiment_not_found")
         return found
 
-    async def start(self, config: ExperimentConfig) -> dict[str, Any]:
-        """Begin; returns the record as it is.
+    async def start(self, config: ExperimentConfig, who: str) -> dict[str, Any]:
+        """Begin; returns the record as it is. who: for the audit trail.
 
         Raises:
             ConfigError: there is no such pool, or an arm names a proposer that is not loaded.
+            StoreError: nothing can be kept of it.
             ApiError: 409 while another one runs; 503 where the engine does not take requests.
         """
         self._engine.check_ready()
-        pools = self._governor.pools
-        if config.pool not in pools:
-            raise ConfigError(f"there is no pool {config.pool!r:.80}; known are {', '.join(pools)}", "pool")
-        loaded = (*ALWAYS, *self._engine.llm.proposers)
+        self._check(config)
+        async with self._starting:
+            if self._running and self._running.is_over and self._running.task:
+                await asyncio.wait({self._running.task})  # only its record is still on its way
+            if self._running:
+                message = f"experiment {self._running.id} runs; wait for its end, or stop it first"
+                raise ApiError(409, message, code="experiment_running")
+            name = uuid.uuid4().hex
+            origin = await asyncio.to_thread(self._prepare, name, config, who)
+            own, routes = self._pools.settings[config.pool], self._pools.routes(config.pool)
+            experiment = Experiment(config, own, routes, self._clock())
+            self._running = running = _Running(name, experiment, own, origin)
+            running.task = asyncio.get_running_loop().create_task(self._follow(running))
+        log.info("experiment %s on pool %s begins: %s against %s", name, config.pool, *config.arms)
+        return self._described(running)
+
+    def _check(self, config: ExperimentConfig) -> None:
+        known, loaded = self._pools.settings, self._pools.proposers
+        if config.pool not in known:
+            raise ConfigError(f"there is no pool {config.pool!r:.80}; known are {', '.join(known)}", "pool")
         for name in (name for arm in config.arms for name in changes(arm).get("proposers", ())):
             if name not in loaded:
                 raise ConfigError(f"an arm names proposer {name!r:.80}; loaded are {', '.join(loaded)}", "arms")
-        if self._running and self._running.is_over and self._running.task:
-            await asyncio.wait({self._running.task})  # only its record is still on its way
-        if self._running:
-            message = f"experiment {self._running.id} runs; wait for its end, or stop it first"
-            raise ApiError(409, message, code="experiment_running")
-        own = pools[config.pool]
-        routes = [route for route, pool in self._governor.routes.items() if pool == config.pool]
-        experiment = Experiment(config, own, routes, self._clock())
-        self._running = running = _Running(uuid.uuid4().hex, experiment, own, self._provenance())
-        running.task = asyncio.get_running_loop().create_task(self._follow(running))
-        log.info("experiment %s on pool %s begins: %s against %s", running.id, config.pool, *config.arms)
-        return self._described(running)
+
+    def _prepare(self, name: str, config: ExperimentConfig, who: str) -> Mapping[str, Any]:
+        """Note that an experiment begins; returns its provenance."""
+        origin = provenance(self._engine.llm.files, {})
+        after = {"experiment": name, "arms": config.arms}
+        self._pools.note(AuditEntry(who, "experiment", config.pool, {}, after))
+        return origin
 
     async def stop(self, name: str, reason: str) -> dict[str, Any]:
         """End an experiment, if it runs; returns its record once the pool has its own settings back.
@@ -157,7 +158,8 @@ class ExperimentRunner:
         """In the engine's thread: tell the experiment something, then give the pool what it should have now."""
         if running.is_over:
             return
-        experiment, pools, pool = running.experiment, self._governor.pools, running.experiment.config.pool
+        experiment, pools = running.experiment, self._engine.llm.governor.pools
+        pool = experiment.config.pool
         with self._lock:
             if pools[pool] is not running.given:
                 experiment.end("stopped", f"the settings of pool {pool} were changed meanwhile, which stays")
@@ -185,64 +187,19 @@ class ExperimentRunner:
         log.info("experiment %s is over: %s", running.id, record["verdict"] or record["status"])
         try:
             await asyncio.to_thread(self._conclude, record)
+            self._on_end(record)
         except Exception:
             log.exception("what came of experiment %s could not be kept", running.id)
         self._records[running.id], self._running = record, None
 
-    def _conclude(self, record: dict[str, Any]) -> None:
-        self._save(record)
+    def _conclude(self, record: Mapping[str, Any]) -> None:
+        self._pools.save_experiment(record)
         winner = {"better": 1, "worse": 0}.get(record["verdict"])
         if winner is not None:
             config = record["config"]
-            self._apply_verdict(config["pool"], changes(config["arms"][winner]), record["reason"])
+            values, who = changes(config["arms"][winner]), f"experiment {record['id']}"
+            self._pools.change(config["pool"], values, who, record["reason"])
 
     def _described(self, running: _Running) -> dict[str, Any]:
         with self._lock:
             return {"id": running.id, **running.experiment.record(), "provenance": running.provenance}
-
-
-class ExperimentRequest(Strict):
-    """What to compare. Without a seed, one is drawn, and the answer says which."""
-
-    pool: Annotated[str, Field(max_length=100)] = _DEFAULTS.pool
-    arms: List[Annotated[str, Field(max_length=200)]] = Field(default=list(_DEFAULTS.arms), max_length=2)
-    window_s: float = _DEFAULTS.window_s
-    carry_over_s: float = _DEFAULTS.carry_over_s
-    blocks: int = _DEFAULTS.blocks
-    seed: int | None = None
-
-    def as_config(self) -> ExperimentConfig:
-        """Raises ConfigError."""
-        given = self.model_dump(exclude={"seed"}) | {"arms": tuple(self.arms)}
-        return ExperimentConfig(**given, seed=secrets.randbits(53) if self.seed is None else self.seed)
-
-
-def router(runner: ExperimentRunner) -> APIRouter:
-    """The routes; who may use them is the middleware's business."""
-    routes = APIRouter(prefix="/admin/experiments", responses=documentation.ERRORS)
-
-    @routes.post("")
-    async def start(body: ExperimentRequest) -> dict[str, Any]:
-        """Let two arms take turns on a pool until they are told apart. Answers the record as it begins."""
-        try:
-            return await runner.start(body.as_config())
-        except ConfigError as error:
-            raise ApiError.refusal(error) from error
-
-    @routes.get("")
-    async def all_of_them() -> dict[str, list[dict[str, Any]]]:
-        """All experiments, oldest first, without their windows."""
-        shown = ("id", "status", "verdict", "reason", "config", "ratio")
-        return {"experiments": [{key: record[key] for key in shown} for record in runner.records]}
-
-    @routes.get("/{name}")
-    async def one(name: str) -> dict[str, Any]:
-        """An experiment's record, so far if it still runs."""
-        return runner.record(name)
-
-    @routes.delete("/{name}")
-    async def stop(name: str) -> dict[str, Any]:
-        """End an experiment. Answers its record once the pool has its own settings back."""
-        return await runner.stop(name, "stopped over the admin API")
-
-    return routes

@@ -49,13 +49,17 @@ class LivePools:
                 raise ConfigError(f"[pools.{name}] {error}") from None
         self.settings = dict(self.configured)
         self._store: Store | None = None
+        self.past_experiments: list[dict[str, Any]] = []  # records of the time before this server was started
         try:
-            self._store = Store(state_file)
-            self._bring_back(self._store.pool_changes())
+            self._store = self._opened(state_file)
         except StoreError as error:
             self.problem = str(error)
             log.warning("pools are as configured and cannot be changed: %s", error)
         self._governor.pools.update(self.settings)
+
+    def routes(self, name: str) -> list[str]:
+        """The routes that lead to a pool."""
+        return [route for route, pool in self._governor.routes.items() if pool == name]
 
     def changed(self, name: str) -> list[str]:
         """The keys of a pool that are not as configured."""
@@ -95,16 +99,20 @@ class LivePools:
         with self._saving() as store:
             store.save_experiment(record["id"], record)
 
-    def experiments(self) -> dict[str, dict[str, Any]]:
-        return self._usable().experiments()
-
-    def past_experiments(self) -> list[dict[str, Any]]:
-        """Records of the time before this server was started; none where there is no usable state file."""
-        return list(self._store.experiments().values()) if self._store else []
-
     def close(self) -> None:
         if self._store:
             self._store.close()
+
+    def _opened(self, state_file: Path | None) -> Store:
+        """The store, once all that the server starts with has been read from it."""
+        store = Store(state_file)
+        try:
+            changes, self.past_experiments = store.pool_changes(), list(store.experiments().values())
+        except StoreError:
+            store.close()
+            raise
+        self._bring_back(changes)
+        return store
 
     def _bring_back(self, changes: Mapping[str, Mapping[str, Any]]) -> None:
         """Change pools as they were changed before the server was started; what no longer fits stays as configured."""

@@ -42,7 +42,7 @@ class SpeculationReport(BaseModel):
     num_accepted: int
     accepted_per_position: list[int]
     tokens_per_step: float | None
-    off_reason: Literal["requested", "no_proposer", "no_draft"] | None
+    off_reason: Literal["requested", "pool", "no_proposer", "no_draft"] | None
 
 
 class LikelyToken(BaseModel):

@@ -44,7 +44,11 @@ def run(engine: EngineThread, config: ServerConfig, bound: socket.socket, on_rea
 
     on_ready: called once requests are taken.
     """
-    _Server(settings(engine, config), engine, config.grace_s, on_ready).run(sockets=[bound])
+    server = _Server(settings(engine, config), engine, config.grace_s, on_ready)
+    pools = engine.llm.governor.pools.values()  # as they were before a restart, by now
+    if config.speculation.mode != "off" and any(pool.mode != "off" for pool in pools):
+        _ = engine.llm.governor.curves  # measured now, where they are not known: the first request does not wait for it
+    server.run(sockets=[bound])
     return not engine.has_failed
 
 

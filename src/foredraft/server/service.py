@@ -16,6 +16,7 @@ from foredraft.server.config import ServerConfig
 from foredraft.server.counting import Metrics
 from foredraft.server.engine_thread import EngineThread
 from foredraft.server.errors import ApiError
+from foredraft.server.experiments import ExperimentRunner
 from foredraft.server.live_pools import LivePools
 from foredraft.server.routing import Router, facts
 
@@ -32,6 +33,7 @@ class Service:
     admission: Admission
     metrics: Metrics
     pools: LivePools
+    experiments: ExperimentRunner
     router: Router
     format_executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "formats"))
     started: int = field(default_factory=lambda: int(time.time()))

@@ -7,10 +7,11 @@ from typing import Literal
 
 from foredraft.core import SpeculationStats
 from foredraft.engine.sequence import Sequence
+from foredraft.governor.governor import Governor
 from foredraft.proposers import PREDICTION
 from foredraft.server.responses import CompletionTokensDetails, PromptTokensDetails, SpeculationReport, Usage
 
-OffReason = Literal["requested", "no_proposer", "no_draft"]
+OffReason = Literal["requested", "pool", "no_proposer", "no_draft"]
 
 
 def usage(sequences: list[Sequence]) -> Usage:
@@ -33,25 +34,28 @@ def usage(sequences: list[Sequence]) -> Usage:
     )
 
 
-def speculation_report(sequences: list[Sequence]) -> SpeculationReport:
-    """Of all choices together. `proposer` is the one that drafted most often."""
+def speculation_report(sequences: list[Sequence], governor: Governor) -> SpeculationReport:
+    """Of all choices together. `proposer` is the one that drafted most often; `mode` is the one that holds now."""
+    mode = governor.mode(sequences[0].route, sequences[0].speculation)
     stats = _total(sequence.stats for sequence in sequences)
     by_proposer = stats.num_drafts_by_proposer
     return SpeculationReport(
-        mode=sequences[0].speculation.mode,
+        mode=mode,
         proposer=max(by_proposer, key=by_proposer.__getitem__, default=None),
         num_drafts=stats.num_drafts,
         num_draft_tokens=stats.num_draft_tokens,
         num_accepted=stats.num_accepted,
         accepted_per_position=stats.accepted_per_position,
         tokens_per_step=stats.tokens_per_step,
-        off_reason=None if stats.num_drafts else _off_reason(sequences[0]),
+        off_reason=None if stats.num_drafts else _off_reason(sequences[0], mode),
     )
 
 
-def _off_reason(sequence: Sequence) -> OffReason:
+def _off_reason(sequence: Sequence, mode: str) -> OffReason:
     if sequence.speculation.most == 0:
         return "requested"
+    if mode == "off":
+        return "pool"
     return "no_draft" if sequence.proposers else "no_proposer"
 
 
