@@ -109,7 +109,7 @@ class Acceptance:
         if own is not None:
             mean = own.correct(mean)
         num_trials = self.trials(route, proposer)
-        if num_trials < CURIOUS:
+        if grade is None and num_trials < CURIOUS:  # only drafting tells; drafts that are there can be judged unused
             mean = min(1.0, mean + math.sqrt(mean * (1 - mean) / (num_trials + STRENGTH)))
         return mean
 

@@ -87,7 +87,8 @@ def _bounded(ratio: float) -> float:
 
 
 def _context_cost(times: dict[int, dict[int, float]]) -> tuple[float, float]:
-    """Seconds for each token of context: of a sequence, and of each of its rows. Least squares over the rows."""
+    """Seconds for each token of context: of a sequence, and of each of its rows. Least squares over the rows, of which
+    the first count most: drafts are short."""
     rows, slopes = [], []
     for count, by_context in times.items():
         low, high = min(by_context), max(by_context)
@@ -96,7 +97,7 @@ def _context_cost(times: dict[int, dict[int, float]]) -> tuple[float, float]:
             slopes.append((by_context[high] - by_context[low]) / (high - low))
     if len(rows) < 2:
         return max(slopes[0], 0.0) if slopes else 0.0, 0.0
-    per_row, per_sequence = np.polyfit(rows, slopes, 1)
+    per_row, per_sequence = np.polyfit(rows, slopes, 1, w=1 / np.array(rows))
     return max(float(per_sequence), 0.0), max(float(per_row), 0.0)
 
 
