@@ -156,8 +156,8 @@ class Drafting:
         turns = [self._turn(part) for part in deciding]
         self._governor.judge(turns)
         offers: dict[int, list[Draft]] = {}
-        for name, proposer in self._proposers.items():
-            if proposer.is_free:
+        for name in dict.fromkeys(name for part in slices for name in part.sequence.proposers):
+            if self._proposers[name].is_free:
                 able = [s for s in slices if name in s.sequence.proposers and self._may(s.sequence, name)]
                 made = self._ask(name, [s.sequence.context for s in able], [s.draft_budget for s in able])
                 for context_id, draft in made.items():

@@ -39,7 +39,7 @@ KEPT_STEPS = 8  # steps without a draft after which drafting counts as stopped
 MOST_CREDIT = 20  # plain steps that a route's head start is worth at most
 MOST_ALLOWANCE_S = 1.0
 RECENT = 0.05  # weight of a step in what is known of the rate and of the time that decisions take
-LISTENING = 4  # steps of a rest for one that is listened to
+LISTENING = 4  # steps without drafts for one that tells of costs
 NO_PLAN = Plan({}, 0.0, 0.0, 0.0)
 RECENT_STEPS = 32  # for which a bound on rows is kept
 
@@ -234,7 +234,8 @@ class Governor:
         """
         seconds = record.seconds
         num_tokens = sum(record.num_tokens.values())
-        self._learn_costs(record, load, drafts, runs)
+        if drafts or self._step % LISTENING == 0:
+            self._learn_costs(record, load, drafts, runs)
         for outcome in record.drafts:
             draft = drafts.get(outcome.context_id)
             if draft is not None:
