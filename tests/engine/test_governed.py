@@ -13,8 +13,9 @@ from fakes import EOS, BrokenProposer, Steps, new_sequence, plain_tokens
 from foredraft.core import SamplingParams, Speculation
 from foredraft.engine.drafting import Drafting
 from foredraft.engine.sequence import Sequence as EngineSequence
-from foredraft.governor.governor import MOST_REST, PROBING, THINKING, Governor
+from foredraft.governor.governor import PROBING, Governor
 from foredraft.governor.pools import PoolConfig
+from foredraft.governor.rest import MOST_STEPS, THINKING
 from foredraft.proposers.grammar import Grammar
 from governed import (
     EVEN,
@@ -142,7 +143,7 @@ def test_thinking_costs_little_while_no_draft_pays(monkeypatch):
     records = governed.run(sequences("p", max_tokens=190), 1000)
     assert num_drafts(records) == 0
     assert proposer.spent_s - before_s < 1.5 * THINKING * sum(record.seconds for record in records)
-    assert len(proposer.asked) - asked > 1000 / (MOST_REST + 1) / 2
+    assert len(proposer.asked) - asked > 1000 / (MOST_STEPS + 1) / 2
 
 
 def test_however_dear_thinking_is_the_rest_is_bounded(monkeypatch):
@@ -150,7 +151,7 @@ def test_however_dear_thinking_is_the_rest_is_bounded(monkeypatch):
     proposer = TimedProposer("p", clock, 0.1, is_free=True, seconds=0.05)
     governed = Governed(monkeypatch, clock, [proposer], STEEP)
     governed.run(sequences("p", max_tokens=190), 1000)
-    assert len(proposer.asked) == pytest.approx(1000 / (MOST_REST + 1), rel=0.3)
+    assert len(proposer.asked) == pytest.approx(1000 / (MOST_STEPS + 1), rel=0.3)
 
 
 @pytest.mark.parametrize("num_running", [1, 4])

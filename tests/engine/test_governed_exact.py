@@ -134,7 +134,7 @@ def test_whims_are_obeyed(monkeypatch):
     params = SamplingParams(max_tokens=60, ignore_eos=True, temperature=1.0, seed=1)
     made = [new_sequence([i], params, Speculation("auto", None, names), i) for i in range(4)]
     planned: dict[int, Choice] = {}
-    governor.on_plan = lambda snapshot, plan: planned.update(plan.choices)
+    governor.on_plan.append(lambda snapshot, plan: planned.update(plan.choices))
     drafted = set()
     for sequence in made:
         engine.add(sequence)

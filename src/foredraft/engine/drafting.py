@@ -13,7 +13,8 @@ from foredraft.constraints.pruning import pruned
 from foredraft.core import Context, Draft, Verdict
 from foredraft.engine.scheduler import Slice
 from foredraft.engine.sequence import Sequence as EngineSequence
-from foredraft.governor.governor import Governor, Load, Run, Turn
+from foredraft.governor.governor import Governor
+from foredraft.governor.turns import Load, Run, Turn
 from foredraft.proposers.base import GoesOn, Proposer, check_draft, whole
 from foredraft.steps import StepRecord
 

@@ -1,83 +1,40 @@
 """The governor of an engine: settings of pools, what was learned of costs and acceptance, and a plan for every step.
 
-It is asked before a step and told after it. Deciding takes time too: while no draft pays, that time may not exceed
-THINKING of the steps' own, so the governor *rests* for some steps, in which nobody is asked and nothing is drafted.
-Proposers whose drafts are free are judged even if they are not used, by comparing their drafts with what came; those
-that run a model are *probed* now and then, paid from an allowance of PROBING of the time.
+It is asked before a step and told after it. While no draft pays it rests for some steps (rest.py), in which nobody is
+asked and nothing is drafted. Proposers whose drafts are free are judged even if they are not used, by comparing their
+drafts with what came; those that run a model are *probed* now and then, paid from an allowance of PROBING of the time.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
 
-from foredraft.core import Context, Draft, Speculation
+from foredraft.core import Draft, Speculation
 from foredraft.errors import ConfigError
 from foredraft.governor.acceptance import Acceptance
+from foredraft.governor.accounts import Accounts
 from foredraft.governor.cost_curve import Curves
 from foredraft.governor.plan import Candidate, Choice, Plan, Seat, Snapshot
-from foredraft.governor.policy import START_GAIN, decide, turn_s
+from foredraft.governor.policy import START_GAIN, decide, turn_s, worth_going_on
 from foredraft.governor.pools import DEFAULT, PoolConfig
 from foredraft.governor.reach import Reach
-from foredraft.governor.report import RouteReport, Switches
+from foredraft.governor.report import RouteReport, Switches, crossover
+from foredraft.governor.rest import Rest
 from foredraft.governor.shadows import Shadows
+from foredraft.governor.turns import Load, Run, Turn
 from foredraft.steps import StepRecord
-from foredraft.theory import speedup
 
-THINKING = 0.003  # share of the time that may go into deciding not to draft
 PROBING = 0.005  # share of the time that probes may cost
-MOST_REST = 20  # steps
-PATIENCE, NEW_PATIENCE = 1.0, 0.25  # plain steps; time for decisions that earlier savings, and new sequences, pay for
 PROBE_DEPTH = 2
 MOST_DEPTH = 8  # tokens that a proposer which runs a model may draft
 HORIZON = 16  # steps over which reading up for a proposer has to pay
-CONCURRENCIES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 KEPT_STEPS = 8  # steps without a draft after which drafting counts as stopped
-MOST_CREDIT = 20  # plain steps that a route's head start is worth at most
 MOST_ALLOWANCE_S = 1.0
-RECENT = 0.05  # weight of a step in what is known of the rate and of the time that decisions take
+RECENT = 0.05  # weight of a step in what is known of the rate
 LISTENING = 4  # steps without drafts for one that tells of costs
 NO_PLAN = Plan({}, 0.0, 0.0, 0.0)
 RECENT_STEPS = 32  # for which a bound on rows is kept
-
-
-@dataclass(frozen=True)
-class Turn:
-    """A sequence that decides a token, whether or not anybody may draft for it.
-
-    budget: most tokens to draft. runners: proposers that may draft for it and would have to run a model, and whether
-    they end a draft where it is not worth going on. num_left: tokens that it may still write.
-    """
-
-    context: Context
-    route: str
-    budget: int
-    runners: Mapping[str, bool]
-    num_left: int
-
-
-@dataclass(frozen=True)
-class Run:
-    """A call of a proposer that runs a model: by context id, budgets, tokens drafted, and the contexts' lengths."""
-
-    budgets: Mapping[int, int]
-    num_tokens: Mapping[int, int]
-    context_lens: Mapping[int, int]
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Load:
-    """A pass without the drafts that are being decided about; see Snapshot."""
-
-    num_rows: int
-    sequence_context: int
-    row_context: int
-    other_tokens: float
-    has_prompt_rows: bool
 
 
 class Governor:
@@ -111,13 +68,13 @@ class Governor:
         self._reach = Reach()
         self._shadows = Shadows()
         self._switches = Switches()
-        self._credits_s: dict[str, float] = {}  # by route
+        self._accounts = Accounts()
+        self._rest = Rest()
         self._read: dict[int, dict[str, int]] = {}  # by context and proposer: tokens when it last ran
         self._step = 0
-        self._rest_until = 0
         self._last_draft = -KEPT_STEPS
         self._most_rows: dict[int, int] = {}  # by sequences, as of lately
-        self._allowance_s = self._owed_s = self._overhead_s = self._rate = self._turn_s = 0.0
+        self._allowance_s = self._rate = self._turn_s = 0.0
         # Of the step that runs:
         self._turns: Sequence[Turn] = ()
         self._snapshot: Snapshot | None = None
@@ -142,14 +99,14 @@ class Governor:
 
     def is_resting(self, num_running: int) -> bool:
         """Whether this step goes without asking anybody. num_running: sequences that run."""
-        if self._step >= self._rest_until and self.most_rows(num_running) <= num_running:
-            self._rest_until = self._step + MOST_REST
-        return self._step < self._rest_until
+        if not self._rest.is_on(self._step) and self.most_rows(num_running) <= num_running:
+            self._rest.begin(self._step)
+        return self._rest.is_on(self._step)
 
     @property
     def is_listening(self) -> bool:
         """Whether the governor wants to hear of this step at its end: of each, but of few while it rests."""
-        return self._step >= self._rest_until or self._step % LISTENING == 0
+        return not self._rest.is_on(self._step) or self._step % LISTENING == 0
 
     def pass_over(self) -> None:
         """A step has ended of which it did not want to hear."""
@@ -194,14 +151,11 @@ class Governor:
         return plan
 
     def goes_on(self, proposer: str, turns: Sequence[Turn]) -> Callable[[Mapping[int, Sequence[int]]], Collection[int]]:
-        """Which of the drafts that are being made for these turns, given the grades of their tokens so far by number,
-        are worth another token: those whose next tokens together, by what is known of such grades, exceed most what
-        comes in the time of a further pass anyway."""
+        """For drafts that are being made for these turns: which of them, given the grades of their tokens so far by
+        number, are worth another token."""
         snapshot, plan = self._snapshot, self._plan
         assert snapshot is not None
         assert plan is not None
-        cost, row_s = snapshot.draft_costs[proposer], snapshot.pass_cost.least_row_s(snapshot.num_rows)
-        rate = (plan.expected_tokens + snapshot.other_tokens) / plan.step_s
         alpha = self.acceptance.alpha
 
         def survival(number: int, grades: Sequence[int]) -> float:
@@ -209,23 +163,16 @@ class Governor:
             chances = (alpha(context_id, route, proposer, grade, depth) for depth, grade in enumerate((*grades, None)))
             return math.prod(chances)
 
-        def goes_on(drafts: Mapping[int, Sequence[int]]) -> Collection[int]:
-            best_first = sorted(((survival(number, grades), number) for number, grades in drafts.items()), reverse=True)
-            gained = accumulate(chance for chance, _ in best_first)
-            values = [0.0, *(won - rate * (cost(n) + n * row_s) for n, won in enumerate(gained, 1))]
-            return {number for _, number in best_first[: values.index(max(values))]}
-
-        return goes_on
+        return lambda drafts: worth_going_on(
+            snapshot, plan, proposer, {number: survival(number, grades) for number, grades in drafts.items()}
+        )
 
     def spent(self, seconds: float) -> None:
-        """Deciding took so long, asking for free drafts included. What the plan saves pays for it, and for some of the
-        times when there is nothing to save."""
-        self._overhead_s += RECENT * (seconds - self._overhead_s)
+        """Deciding took so long, asking for free drafts included."""
         plan, num_seats = self._plan, len(self._turns)
         saved_s = plan.expected_tokens / num_seats * plan.plain_s - plan.step_s if plan and plan.choices else 0.0
         num_new = sum(turn.context.prompt_len == len(turn.context.tokens) for turn in self._turns)
-        self._owed_s += seconds - max(saved_s, 0.0) - NEW_PATIENCE * self._turn_s * num_new / num_seats
-        self._owed_s = max(self._owed_s, -PATIENCE * self._turn_s)
+        self._rest.decided(seconds, saved_s, num_new / num_seats, self._turn_s)
 
     def end(self, record: StepRecord, load: Load, drafts: Mapping[int, Draft], runs: Mapping[str, Run]) -> None:
         """Learn from a step in which some sequences left their drafts to the governor.
@@ -258,13 +205,13 @@ class Governor:
             self._switches.step(route, self._step, route in drafting)
         if drafting:
             self._last_draft = self._step
-        self._settle(record)
+        plan = self._plan
+        if plan and plan.choices:
+            self._accounts.settle(self._turns, record.num_tokens, plan.step_s - plan.plain_s, self._turn_s)
         self._rate += (RECENT if self._rate else 1.0) * (num_tokens / seconds - self._rate)
         self._allowance_s = min(self._allowance_s + PROBING * seconds, MOST_ALLOWANCE_S)
         self._step += 1
-        if self._owed_s > 0:
-            self._rest_until = self._step + min(math.ceil(self._owed_s / (THINKING * seconds)) - 1, MOST_REST)
-            self._owed_s = 0.0
+        self._rest.step_ended(self._step, seconds)
         if self._step % RECENT_STEPS == 0:
             self._most_rows.clear()
         self._turns, self._snapshot, self._plan, self._is_probe = (), None, None, False
@@ -294,29 +241,15 @@ class Governor:
     def crossover(self, route: str) -> float | None:
         """How many sequences have to run for no draft to pay on a route, by what is known of its proposers; None where
         nothing is known yet, or drafting always pays. Measures nothing."""
-        known = {
-            name: self.acceptance.mean(route, name) for other, name in self.acceptance.calibration if other == route
-        }
-        if self._curves is None or not known:
-            return None
-        target, drafts = self._curves.target.cost, self._curves.drafts
-        for num_sequences in CONCURRENCIES:
-            gains = [
-                speedup(alpha, k, drafts[name].cost(num_sequences) / target(num_sequences) if name in drafts else 0.0,
-                        target, num_sequences)
-                for name, alpha in known.items()
-                for k in range(1, MOST_DEPTH + 1)
-                if alpha is not None
-            ]  # fmt: skip
-            if max(gains, default=0.0) < 1 + START_GAIN:
-                return num_sequences
-        return None
+        names = [name for other, name in self.acceptance.calibration if other == route]
+        alphas = {name: alpha for name in names if (alpha := self.acceptance.mean(route, name)) is not None}
+        return crossover(alphas, self._curves) if self._curves and alphas else None
 
     def _look(self, turns: Sequence[Turn], offers: Mapping[int, Sequence[Draft]], load: Load) -> Snapshot:
         return Snapshot(
             step=self._step,
             seats=tuple(self._seat(turn, offers.get(turn.context.id, ())) for turn in turns),
-            credits_s={turn.route: self._credits_s.get(turn.route, 0.0) for turn in turns},
+            credits_s=self._accounts.of(turns),
             num_rows=load.num_rows,
             sequence_context=load.sequence_context,
             row_context=load.row_context,
@@ -326,7 +259,7 @@ class Governor:
             draft_costs={
                 name: self.curves.draft(name).cost for name in sorted({name for turn in turns for name in turn.runners})
             },
-            overhead_s=self._overhead_s,
+            overhead_s=self._rest.overhead_s,
             rate=self._rate,
             is_drafting=self._step - self._last_draft < KEPT_STEPS,
         )
@@ -397,7 +330,8 @@ class Governor:
             for context_id, num_tokens in run.context_lens.items():
                 behind += max(0, num_tokens - self._num_read(context_id, name) - 1)
                 self._read.setdefault(context_id, {})[name] = num_tokens
-            self.curves.draft(name).observe_ratio(run.seconds / (expected + behind * cost.row_s))
+            if (expected_s := expected + behind * cost.row_s) > 0:
+                self.curves.draft(name).observe_ratio(run.seconds / expected_s)
         if load.has_prompt_rows:
             return  # rows whose logits nobody wants are cheaper
         context_len = {seat.context_id: seat.context_len for seat in self._snapshot.seats} if self._snapshot else {}
@@ -408,16 +342,3 @@ class Governor:
             row_context,
             record.phase_seconds["forward"] + record.phase_seconds["decide"],
         )
-
-    def _settle(self, record: StepRecord) -> None:
-        """Credit routes with the tokens that they won in a step with drafts, at the price of the time it added."""
-        if self._snapshot is None or self._plan is None or not self._plan.choices:
-            return
-        plain_s, added_s = turn_s(self._snapshot), self._plan.step_s - self._plan.plain_s
-        sizes, won = Counter[str](), Counter[str]()
-        for turn in self._turns:
-            sizes[turn.route] += 1
-            won[turn.route] += record.num_tokens.get(turn.context.id, 0) - 1
-        for route, size in sizes.items():
-            credit_s = self._credits_s.get(route, 0.0) + won[route] / size * plain_s - added_s
-            self._credits_s[route] = min(credit_s, MOST_CREDIT * plain_s)

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 
 from foredraft.governor.plan import Candidate, Choice, Plan, Seat, Snapshot
 
@@ -135,6 +136,20 @@ def empty_plan(snapshot: Snapshot) -> Plan:
 def turn_s(snapshot: Snapshot) -> float:
     """Seconds that a token takes without drafts: a pass over one row of each sequence that goes on."""
     return snapshot.pass_cost(len(snapshot.seats) + snapshot.other_tokens, snapshot.sequence_context)
+
+
+def worth_going_on(snapshot: Snapshot, plan: Plan, proposer: str, survival: Mapping[int, float]) -> set[int]:
+    """Which of the drafts that are being made under a plan are worth another token: those whose next tokens together
+    exceed most what comes in the time of a further pass anyway.
+
+    survival: by draft, the chance that its next token and all before it are accepted.
+    """
+    cost, row_s = snapshot.draft_costs[proposer], snapshot.pass_cost.least_row_s(snapshot.num_rows)
+    rate = (plan.expected_tokens + snapshot.other_tokens) / plan.step_s
+    best_first = sorted(survival, key=lambda draft: -survival[draft])
+    gained = accumulate(survival[draft] for draft in best_first)
+    values = [0.0, *(won - rate * (cost(count) + count * row_s) for count, won in enumerate(gained, 1))]
+    return set(best_first[: values.index(max(values))])
 
 
 def _ways(snapshot: Snapshot) -> Iterator[_Way]:

@@ -1,0 +1,44 @@
+"""What the engine tells the governor of a step: whose turn it is, the pass without drafts, and who ran a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from foredraft.core import Context
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A sequence that decides a token, whether or not anybody may draft for it.
+
+    budget: most tokens to draft. runners: proposers that may draft for it and would have to run a model, and whether
+    they end a draft where it is not worth going on. num_left: tokens that it may still write.
+    """
+
+    context: Context
+    route: str
+    budget: int
+    runners: Mapping[str, bool]
+    num_left: int
+
+
+@dataclass(frozen=True)
+class Load:
+    """A pass without the drafts that are being decided about; see Snapshot."""
+
+    num_rows: int
+    sequence_context: int
+    row_context: int
+    other_tokens: float
+    has_prompt_rows: bool
+
+
+@dataclass(frozen=True)
+class Run:
+    """A call of a proposer that runs a model: by context id, budgets, tokens drafted, and the contexts' lengths."""
+
+    budgets: Mapping[int, int]
+    num_tokens: Mapping[int, int]
+    context_lens: Mapping[int, int]
+    seconds: float
