@@ -79,7 +79,7 @@ class Drafting:
         drafting = [part for part in slices if part.draft_budget]
         governed = [part for part in drafting if part.sequence.context.id in self._governed]
         drafts = self._in_order([part for part in drafting if part.sequence.context.id not in self._governed])
-        if self._governed and self._governor.is_listening:
+        if governed or (self._governed and self._governor.is_listening):
             self._load = _load(slices, drafts)
         if governed:
             deciding = [part for part in slices if part.is_complete and part.sequence.context.id not in drafts]
