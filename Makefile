@@ -12,7 +12,7 @@ BUILD_NATIVE_TESTS = $(BIN)/cmake -S . -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(C
 ARM_CXX ?= aarch64-linux-gnu-g++
 BUILT_FROM := pyproject.toml CMakeLists.txt $(wildcard csrc/* csrc/*/*)
 
-.PHONY: demo test load-test check sanitize test-models test-arm bench docs clean
+.PHONY: demo test load-test check sanitize test-models test-arm bench bench-governor docs clean
 
 demo: $(READY)
 	$(BIN)/foredraft demo
@@ -53,6 +53,27 @@ test-arm: $(READY_TO_DEVELOP)
 bench: $(READY)
 	$(BIN)/foredraft pull qwen2.5-coder-1.5b qwen2.5-coder-0.5b
 	$(BIN)/foredraft bench --model qwen2.5-coder-1.5b --draft qwen2.5-coder-0.5b
+
+# The figures of benchmarks/governor.md, into build/governor. On two cores the grid with the 1.5B model takes several
+# hours, that with SmolLM2 about one, the rest together about two. A grid that was broken off goes on.
+GRID := --concurrency 1,2,4,8,16,32 --workloads edit,quote,chat,write,ideas --prefix-cache
+FIGURES := build/governor
+bench-governor: $(READY_TO_DEVELOP)
+	mkdir -p $(FIGURES)
+	$(BIN)/foredraft pull smollm2-135m qwen2.5-coder-1.5b qwen2.5-coder-0.5b
+	$(BIN)/python benchmarks/governor.py mixed --model smollm2-135m --json $(FIGURES)/mixed.json
+	$(BIN)/python benchmarks/governor.py convergence --model qwen2.5-coder-1.5b \
+		--json $(FIGURES)/convergence.json --plot $(FIGURES)/convergence.svg
+	$(BIN)/python benchmarks/governor.py convergence --model qwen2.5-coder-1.5b --draft qwen2.5-coder-0.5b \
+		--json $(FIGURES)/convergence-draft.json --plot $(FIGURES)/convergence-draft.svg
+	$(BIN)/python benchmarks/governor.py overhead --model smollm2-135m --json $(FIGURES)/overhead.json
+	$(BIN)/foredraft bench --model smollm2-135m --concurrency 64 --workloads enrichment --prefix-cache --rounds 8 \
+		--arms off,on:lookup:4,auto --json $(FIGURES)/incident.json
+	$(BIN)/foredraft bench --model smollm2-135m $(GRID) --arms off,on:lookup:2,on:lookup:8,on:lookup:4,auto \
+		--json $(FIGURES)/grid-smollm2-135m.json --heat-map $(FIGURES)/grid-smollm2-135m.svg
+	$(BIN)/foredraft bench --model qwen2.5-coder-1.5b --draft qwen2.5-coder-0.5b $(GRID) \
+		--arms off,on:lookup:2,on:lookup:8,on:draft_model:4,auto \
+		--json $(FIGURES)/grid-qwen2.5-coder-1.5b.json --heat-map $(FIGURES)/grid-qwen2.5-coder-1.5b.svg
 
 docs: $(READY_TO_DEVELOP)
 	$(BIN)/python tools/docs.py
