@@ -10,7 +10,7 @@ def test_all_equal(cli, fake):
     assert done.status == 0
     # 4 prompts, 3 temperatures, 2 thread counts; alone: off and lookup; by eights, each prompt twice: the same; less
     # the 12 runs that are the reference.
-    assert "exact: 132 of 132 equal (drafts checked: lookup " in done.out
+    assert "exact: 204 of 204 equal (drafts checked: lookup " in done.out
     assert [llm.settings["threads"] for llm in fake.instances] == [1, 2]
     assert all(llm.is_closed for llm in fake.instances)
 
@@ -29,7 +29,7 @@ def test_difference(cli, fake):
     assert first.startswith("different: edit [lookup, temperature 0, batch 1, threads 1] at token 2: expected ")
     assert "found 35, logit gap " in first
     # Off by eights is right: 3 temperatures, 8 prompts; lookup is wrong everywhere: 3 times 4 and 8.
-    assert last.startswith("exact: 24 of 60 equal")
+    assert last.startswith("exact: 24 of 96 equal")
 
 
 @pytest.mark.parametrize(

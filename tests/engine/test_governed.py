@@ -40,7 +40,7 @@ EITHER = pytest.mark.parametrize("kind", [FREE, RUNS], ids=["free", "runs"])
 
 
 def sequences(
-    *proposers: str, mode: str = "auto", route: str = "default", max_tokens: int = 100, k: int | None = None
+    *proposers: str, mode: str = "auto", route: str = "default", max_tokens: int = 100, k: int | None = 8
 ) -> Callable[[], EngineSequence]:
     """Makes a new one for each call."""
     numbers = itertools.count()
@@ -98,13 +98,13 @@ def test_a_route_that_changes_is_left_alone_within_50_steps(monkeypatch, kind, n
     proposer = TimedProposer("p", clock, 0.95, **kind)
     governed = Governed(monkeypatch, clock, [proposer], EVEN)
     new = sequences("p", max_tokens=max_tokens)
-    good = settled(governed.run(new, 200, num_running))
+    good = settled(governed.run(new, 100, num_running))
     assert sum(bool(record.drafts) for record in good[20:]) > 0.9 * len(good[20:])
     proposer.alpha = 0.0
-    bad = governed.run(new, 400, num_running)
-    assert num_drafts(bad[50:]) <= 0.06 * 350 * num_running
+    bad = governed.run(new, 250, num_running)
+    assert num_drafts(bad[50:]) <= 0.15 * 200 * num_running
     proposer.alpha = 0.95
-    governed.run(new, 400, num_running)
+    governed.run(new, 300, num_running)
     back = settled(governed.run(new, 50, num_running))
     assert sum(bool(record.drafts) for record in back) > 0.9 * len(back)
     [report] = governed.governor.report()
@@ -112,14 +112,14 @@ def test_a_route_that_changes_is_left_alone_within_50_steps(monkeypatch, kind, n
 
 
 @EITHER
-@pytest.mark.parametrize("alpha", [0.3, 0.5, 0.6, 0.7, 0.8])
+@pytest.mark.parametrize("alpha", [0.3, 0.6, 0.8])
 def test_no_flapping(monkeypatch, kind, alpha):
     """Also where drafting is about as good as not drafting: on a steep curve a row pays from about 0.6 on."""
     clock = Clock()
     governed = Governed(monkeypatch, clock, [TimedProposer("p", clock, alpha, **kind)], STEEP)
-    governed.run(sequences("p"), 1500)
+    governed.run(sequences("p"), 600)
     [report] = governed.governor.report()
-    assert report.num_switches <= 1500 / 50
+    assert report.num_switches <= 600 / 50
 
 
 @EITHER
@@ -163,7 +163,7 @@ def test_probes_cost_no_more_than_their_allowance(monkeypatch, num_running):
     new = sequences("p", max_tokens=190)
     governed.run(new, 300, num_running)
     start_s, spent_s, asked = clock.now, proposer.spent_s, len(proposer.asked)
-    records = governed.run(new, 1500, num_running)
+    records = governed.run(new, 600, num_running)
     rows_s = sum(STEEP(r.num_rows) - STEEP(r.num_rows - r.num_draft_rows) for r in records)
     assert proposer.spent_s - spent_s + rows_s < 1.2 * PROBING * (clock.now - start_s)
     probes = proposer.asked[asked:]
@@ -189,9 +189,9 @@ def test_a_proposer_that_nobody_uses_is_found_by_probes_when_it_gets_better(monk
     proposer = TimedProposer("p", clock, 0.0, **RUNS)
     governed = Governed(monkeypatch, clock, [proposer], MEASURED)
     new = sequences("p", max_tokens=190)
-    governed.run(new, 1500)
+    governed.run(new, 600)
     proposer.alpha = 1.0
-    governed.run(new, 1500)
+    governed.run(new, 1200)
     assert num_drafts(governed.run(new, 100)) > 80
 
 
@@ -238,7 +238,7 @@ class Switch:
             pools={"other": PoolConfig(), "mine": PoolConfig(**settings)},
             routes={"mine": "mine"},
         )
-        self.new = sequences("free", "runs", route="mine", max_tokens=500)
+        self.new = sequences("free", "runs", route="mine", max_tokens=500, k=None)
 
     def set(self, **changes):
         pools = self.governed.governor.pools

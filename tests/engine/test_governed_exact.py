@@ -64,6 +64,8 @@ class Impulsive(Governor):
         self.whims = Whims(seed)
         monkeypatch.setattr(governor_module, "decide", self.whims)
 
+    is_listening = True
+
     def is_resting(self, num_running: int) -> bool:
         return False
 
@@ -177,6 +179,7 @@ PROMPTS = [
 def test_no_decision_changes_a_byte_of_a_real_model(smollm2, monkeypatch):
     llm = LLM(smollm2, context_length=512, kv_memory=64 << 20)
     governor = llm.engine.governor
+    monkeypatch.setattr(Governor, "is_listening", True)
     monkeypatch.setattr(governor, "is_resting", lambda num_running: False)
     monkeypatch.setattr(governor, "most_rows", lambda num_sequences: num_sequences + 8)
     whims = Whims(3)

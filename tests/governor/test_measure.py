@@ -31,19 +31,20 @@ def files(tmp_path):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Contexts and rows of every measurement that is made. Each next one finds everything a millisecond slower."""
+    """The models whose passes were measured, in order, with rows and contexts."""
     calls = []
 
-    def fake(decoder, rows, contexts, rounds, summary):
-        calls.append((decoder.arch.context_length, list(rows), list(contexts)))
-        return [Point(r, c, 10.0 * len(calls) + r, 1) for r in rows for c in contexts]
+    def fake(decoder, rows, contexts, *_, **__):
+        calls.append((decoder, list(rows), list(contexts)))
+        return [Point(r, c, decoder.ms + r, 1) for r in rows for c in contexts]
 
     monkeypatch.setattr(measure, "measure", fake)
     return calls
 
 
 def decoders(*roles: str, context_length: int = 4096) -> dict[str, SimpleNamespace]:
-    return {role: SimpleNamespace(arch=SimpleNamespace(context_length=context_length)) for role in roles}
+    arch = SimpleNamespace(context_length=context_length)
+    return {role: SimpleNamespace(arch=arch, ms=10.0 if role == "model" else 20.0) for role in roles}
 
 
 def of(files: dict[str, Path], *roles: str) -> dict[str, Path]:
@@ -53,30 +54,32 @@ def of(files: dict[str, Path], *roles: str) -> dict[str, Path]:
 def test_a_model_is_measured_once(folder, files, measured):
     first = curves(decoders("model"), of(files, "model"), 2, "avx2")
     assert first.drafts == {}
-    assert len(measured) == 1
+    assert measured
+    measured.clear()
     again = curves(decoders("model"), of(files, "model"), 2, "avx2")
-    assert len(measured) == 1
+    assert measured == []
     assert again.target.cost == first.target.cost
     assert first.target.cost(4) == pytest.approx(0.014)
     curves(decoders("model"), of(files, "model"), 1, "avx2")
-    assert len(measured) == 2
+    assert measured
     assert [path.suffixes for path in folder.iterdir()] == [[".quick", ".json"]] * 2  # and no half-written file
 
 
 def test_a_draft_model_is_measured_beside_its_target(folder, files, measured):
     both = curves(decoders("model", "draft"), files, 2, "avx2")
-    assert len(measured) == 2
+    assert {decoder.ms for decoder, _, _ in measured} == {10.0, 20.0}
     assert both.drafts.keys() == {"draft_model"}
     assert both.draft("draft_model").cost(4) == pytest.approx(0.024)
+    measured.clear()
     again = curves(decoders("model", "draft"), files, 2, "avx2")
-    assert len(measured) == 2
+    assert measured == []
     assert again.draft("draft_model").cost == both.draft("draft_model").cost
 
 
 def test_a_short_context_is_not_overrun(folder, files, measured):
     curves(decoders("model", context_length=20), of(files, "model"), 2, "avx2")
-    [(_, rows, contexts)] = measured
-    assert (rows, contexts) == ([1, 2, 4, 8, 16], [4])
+    assert measured
+    assert all(rows[-1] + contexts[-1] <= 20 for _, rows, contexts in measured)
 
 
 BROKEN = ["", "{", "[]", "{}", '{"model": [{"rows": 1}]}', '{"model": []}', '{"model": null}', '{"draft": []}', "\x00"]
@@ -88,7 +91,7 @@ def test_a_broken_file_is_measured_anew(folder, files, measured, text):
     path.parent.mkdir()
     path.write_text(text)
     found = curves(decoders("model"), of(files, "model"), 2, "avx2")
-    assert len(measured) == 1
+    assert measured
     assert found.target.cost(4) == pytest.approx(0.014)
     assert json.loads(path.read_text()).keys() == {"model"}
 
@@ -97,8 +100,9 @@ def test_a_full_profile_is_preferred(folder, files, measured):
     curves(decoders("model", "draft"), files, 2, "avx2")
     made = Profile({}, 10.0, tuple(Point(r, 0, 7.0, 1) for r in (1, 8)), tuple(Point(r, 0, 3.0, 1) for r in (1, 8)))
     profile_path(files, 2, "avx2").write_text(json.dumps(made.as_dict()))
+    measured.clear()
     found = curves(decoders("model", "draft"), files, 2, "avx2")
-    assert len(measured) == 2
+    assert measured == []
     assert found.target.cost(8) == pytest.approx(0.007)
     assert found.draft("draft_model").cost(8) == pytest.approx(0.003)
 
@@ -114,7 +118,8 @@ def test_a_folder_that_cannot_be_written_is_no_error(files, measured, tmp_path, 
     caplog.set_level(logging.INFO, "foredraft")
     (tmp_path / "a file").write_text("")
     monkeypatch.setattr(profile_cache, "FOLDER", tmp_path / "a file" / "profiles")
-    for times in (1, 2):
-        found = curves(decoders("model"), of(files, "model"), 2, "avx2")
-        assert found.target.cost(1) == pytest.approx((10 * times + 1) / 1e3)
+    for _ in range(2):
+        measured.clear()
+        assert curves(decoders("model"), of(files, "model"), 2, "avx2").target.cost(1) == pytest.approx(0.011)
+        assert measured
     assert "not kept" in caplog.text

@@ -135,7 +135,7 @@ def snapshots(draw: st.DrawFn, is_simple: bool, num_routes: int = 1) -> Snapshot
             if is_simple and kind == RUN:
                 survival = (*survival, *survival[-1:] * 2)[:length]
             catch_up = 0 if is_simple or kind == READY else draw(st.sampled_from([0, 3, 400]))
-            candidates.append(Candidate(kind, survival, kind == READY, catch_up))
+            candidates.append(Candidate(kind, survival, kind == READY, catch_up=catch_up))
         route = f"route {draw(st.integers(0, num_routes - 1))}"
         context_len = 10 if is_simple else draw(st.integers(1, 500))
         made.append(seat(context_id, *candidates, route=route, context_len=context_len))
@@ -249,6 +249,28 @@ def test_a_route_that_is_far_behind_may_still_gain(case: Snapshot, credit_s: flo
         assert gain(poor, decide(poor).choices) == pytest.approx(gain(case, decide(case).choices))
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.floats(0.2, 1.0), st.floats(0.05, 1.0)), min_size=1, max_size=6), pass_costs(), seconds)
+def test_a_draft_that_ends_early_costs_what_it_gets_to(
+    chances: list[tuple[float, float]], cost: PassCost, draft_s: float
+):
+    """One seat, so that the best plan is a depth: rows and passes count as far as the draft is expected to reach."""
+    reach = tuple(accumulate((1.0, *(r for _, r in chances[1:])), lambda a, b: a * b))
+    survival = tuple(accumulate((alpha * r for alpha, r in chances), lambda a, b: a * b))
+    candidate = Candidate(RUN, survival, is_ready=False, reach=reach)
+    case = snapshot((seat(0, candidate),), cost, draft_costs={RUN: PassCost((1,), (draft_s / 10,))})
+    gains = [0.0]
+    for depth in (depth for depth in DEPTHS if depth <= len(survival)):
+        num_drafted = sum(reach[:depth])
+        rate = (1 + sum(survival[:depth])) / (cost(1 + num_drafted) + num_drafted * draft_s / 10)
+        gains.append(rate * cost(1) - 1)
+    plan = decide(case)
+    if max(gains) > START_GAIN + 1e-9:
+        assert plan.expected_tokens / plan.step_s * plan.plain_s - 1 >= max(gains) - 1e-9
+    else:
+        assert not plan.choices
+
+
 # A 1.5B model on two cores.
 MEASURED = PassCost((1, 2, 4, 8, 16), tuple(0.05 * ratio for ratio in (1.0, 1.02, 1.06, 1.37, 2.49)))
 
@@ -269,7 +291,7 @@ def alike(num_seats: int, *candidates: Candidate, draft_s: float = 0.01) -> Snap
         (1, 0.9, True),
         (2, 0.45, True),
         (8, 0.1, False),
-        (8, 0.9, True),
+        (8, 0.99, True),
         (16, 0.45, False),
         (64, 0.45, False),
     ],

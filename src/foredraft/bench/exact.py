@@ -1,8 +1,8 @@
 """The first promise, checked on a real model: the text without drafts against the text with every proposer.
 
 The reference is one prompt at a time, without drafts, on the first thread count. Everything else must give the same
-token ids and the same text: with each proposer and all of them in order, several prompts at once, other thread counts,
-and prompts found in the prefix cache (which later runs of the same prompt hit by themselves).
+token ids and the same text: with each proposer, all of them in order, and as the governor chooses; several prompts at
+once; other thread counts; and prompts found in the prefix cache, which later runs of the same prompt hit by themselves.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ Encode = Callable[["LLM", str], list[int]]
 
 @dataclass(frozen=True)
 class Way:
-    """One way to run the prompts; no proposers means speculation off."""
+    """One way to run the prompts; proposers say who drafts where speculation is on."""
 
     num_threads: int
     batch_size: int
     temperature: float
-    proposers: tuple[str, ...]
+    mode: str
+    proposers: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        who = "+".join(self.proposers) or "off"
+        who = "+".join(self.proposers) or self.mode
         return f"{who}, temperature {self.temperature:g}, batch {self.batch_size}, threads {self.num_threads}"
 
     @property
     def speculation(self) -> Speculation:
-        return Speculation("on", K, self.proposers) if self.proposers else Speculation("off")
+        return Speculation(self.mode, K if self.mode == "on" else None, self.proposers)
 
 
 @dataclass(frozen=True)
@@ -107,14 +108,13 @@ class ExactCheck:
                     yield way
 
     def _ways(self, num_threads: int, proposers: Sequence[str]) -> list[Way]:
-        chosen: list[tuple[str, ...]] = [(), *((name,) for name in proposers)]
-        if len(proposers) > 1:
-            chosen.append(tuple(proposers))
+        together = [tuple(proposers)] if len(proposers) > 1 else []
+        on = [("on", who) for who in (*((name,) for name in proposers), *together)]
         return [
-            Way(num_threads, size, temperature, who)
+            Way(num_threads, size, temperature, mode, who)
             for temperature in TEMPERATURES
             for size in BATCH_SIZES
-            for who in chosen
+            for mode, who in (("off", ()), *on, ("auto", ()))
         ]
 
     def _check(self, llm: LLM, way: Way, tokens: dict[str, list[int]]) -> None:

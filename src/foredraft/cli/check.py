@@ -26,7 +26,7 @@ def check() -> None:
 @click.option("--threads", metavar="N,M", help=f"Thread counts to try. [default: {THREADS}; {QUICK_THREADS} if quick]")
 @click.option("--quick", is_flag=True, help="Fewer prompts, shorter answers, fewer thread counts.")
 def exact(**options: Any) -> None:
-    """Compare the text without drafts with that of every proposer, token by token.
+    """Compare the text without drafts with that of every proposer, and of those the governor chooses, token by token.
 
     At temperatures 0, 0.7 and 1, one and eight prompts at a time, on several thread counts. Prints `exact: N of N
     equal`; every difference is shown with its position, and the exit status is then 1.

@@ -295,16 +295,16 @@ class Governor:
     def _probe(self, snapshot: Snapshot, turns: Sequence[Turn]) -> Plan | None:
         """Let a proposer that runs a model draft a little although it does not seem to pay, if there is time for it."""
         options = [
-            (seat, candidate)
+            (seat, candidate, turn.budget)
             for seat, turn in zip(snapshot.seats, turns, strict=True)
             for candidate in seat.candidates
-            if not candidate.is_ready and candidate.survival and turn.budget >= PROBE_DEPTH
+            if not candidate.is_ready and turn.budget
         ]
         if not options:
             return None
-        seat, candidate = min(options, key=lambda option: option[1].catch_up)
+        seat, candidate, budget = min(options, key=lambda option: option[1].catch_up)
         cost, num_tokens = snapshot.draft_costs[candidate.proposer], len(snapshot.seats)
-        num_drafted = min(PROBE_DEPTH, len(candidate.survival))
+        num_drafted = min(PROBE_DEPTH, budget)
         draft_s = num_drafted * cost(1) + candidate.catch_up * cost.row_s
         plain_s, step_s = (
             snapshot.pass_cost(snapshot.num_rows + more, snapshot.sequence_context, snapshot.row_context)

@@ -40,6 +40,10 @@ class _Way:
     pass_s: Sequence[float] = ()
 
     @cached_property
+    def least_reach(self) -> float:
+        return min((reach for reaches in self.reaches for reach in reaches), default=1.0)
+
+    @cached_property
     def reaches(self) -> list[tuple[float, ...]]:
         """Of each seat's candidate; empty for always."""
         return [candidate.reach if candidate else () for candidate in self.chosen]
@@ -66,7 +70,7 @@ def _best_prefix(snapshot: Snapshot, way: _Way, plain_s: float, least_gain: floa
     idle = [1.0] * DEPTHS[-1]  # the chance that there is no such pass
     best_gain, best_count, best_won, best_s = least_gain, 0, 0.0, plain_s
     slots = _slots(snapshot, way)
-    least_row_s, plain_tokens = cost.least_row_s(rows), len(seats) + snapshot.other_tokens
+    least_row_s, plain_tokens = way.least_reach * cost.least_row_s(rows), len(seats) + snapshot.other_tokens
     rate = _rate(snapshot)
     for count, (negative_survival, depth, at) in enumerate(slots, 1):
         if -negative_survival < least_row_s * rate:
