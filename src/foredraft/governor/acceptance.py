@@ -95,7 +95,7 @@ class Acceptance:
         for depth, grade in enumerate(grades):
             key = (grade, depth.bit_length())
             if key not in known:
-                known[key] = self.alpha(context_id, route, proposer, grade, depth)
+                known[key] = self.chance(context_id, route, proposer, grade, depth)
             so_far *= known[key]
             if so_far < LEAST_SURVIVAL:
                 break
@@ -106,12 +106,21 @@ class Acceptance:
         """The chance of one token, given that all before it are accepted."""
         mean = self._of_route(route, proposer, grade, depth)
         own = self._sequences.get(context_id, {}).get((proposer, grade))
-        if own is not None:
-            mean = own.correct(mean)
-        num_trials = self.trials(route, proposer)
-        if grade is None and num_trials < CURIOUS:  # only drafting tells; drafts that are there can be judged unused
-            mean = min(1.0, mean + math.sqrt(mean * (1 - mean) / (num_trials + STRENGTH)))
-        return mean
+        return mean if own is None else own.correct(mean)
+
+    def chance(self, context_id: int, route: str, proposer: str, grade: int | None, depth: int) -> float:
+        """Alpha as decisions should see it, by a standard deviation off.
+
+        Of many drafts those are taken that look best, which are those whose estimates err upwards: a token that is
+        there, with its grade, counts for less than its mean. Of a proposer that would have to run first, and of which
+        next to nothing is known, only drafting can tell: for the first CURIOUS trials it counts for more.
+        """
+        mean = self.alpha(context_id, route, proposer, grade, depth)
+        tally = self._levels.get((route, proposer, grade, depth.bit_length()))
+        deviation = math.sqrt(mean * (1 - mean) / ((tally.trials if tally else 0.0) + STRENGTH))
+        if grade is not None:
+            return max(0.0, mean - deviation)
+        return min(1.0, mean + deviation) if self.trials(route, proposer) < CURIOUS else mean
 
     def trials(self, route: str, proposer: str) -> float:
         tally = self._routes.get((route, proposer))

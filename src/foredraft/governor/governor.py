@@ -156,11 +156,11 @@ class Governor:
         snapshot, plan = self._snapshot, self._plan
         assert snapshot is not None
         assert plan is not None
-        alpha = self.acceptance.alpha
+        chance = self.acceptance.chance
 
         def survival(number: int, grades: Sequence[int]) -> float:
             context_id, route = turns[number].context.id, turns[number].route
-            chances = (alpha(context_id, route, proposer, grade, depth) for depth, grade in enumerate((*grades, None)))
+            chances = (chance(context_id, route, proposer, grade, depth) for depth, grade in enumerate((*grades, None)))
             return math.prod(chances)
 
         return lambda drafts: worth_going_on(
