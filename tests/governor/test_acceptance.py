@@ -52,6 +52,11 @@ def alphas(
     return [acceptance.alpha(context_id, route, proposer, grade, depth) for depth in range(K)]
 
 
+def chance(acceptance: Acceptance, grade: int | None = None) -> float:
+    """Of the first token of anybody's draft on route "a"."""
+    return acceptance.chance(999, "a", "p", grade, 0)
+
+
 @pytest.mark.parametrize("alpha", [0.05, 0.3, 0.6, 0.9, 0.99])
 def test_a_planted_alpha_is_found(alpha: float) -> None:
     """Within the error of so many trials as are remembered."""
@@ -132,18 +137,30 @@ def test_a_new_sequence_starts_from_its_route_and_a_new_route_from_its_proposer(
 def test_the_benefit_of_the_doubt_ends() -> None:
     """A proposer nobody knows is tried; each refusal lowers its estimate, and what it has to prove is soon proved."""
     acceptance = Acceptance()
-    assert alphas(acceptance)[0] > PRIOR + 0.05
+    assert chance(acceptance) > PRIOR + 0.05
     found = []
     for _ in range(2 * CURIOUS):
         acceptance.observe(1, "a", "p", NO_GRADES, 0, True)
-        found.append(alphas(acceptance)[0])
+        found.append(chance(acceptance))
     assert found == sorted(found, reverse=True)
     assert found[CURIOUS] < 0.2
     generous = Acceptance()
     for i in range(CURIOUS):
-        assert alphas(generous)[0] > 0.5  # more than it has shown, and never beyond 1
+        assert chance(generous) > 0.5  # more than it has shown, and never beyond 1
         generous.observe(1, "a", "p", NO_GRADES, i % 2, i % 2 == 0)
-    assert alphas(generous)[0] < 0.55
+    assert chance(generous) == alphas(generous)[0] < 0.55
+
+
+def test_a_token_that_is_there_counts_for_less_the_less_is_known() -> None:
+    acceptance = Acceptance()
+    traffic = Traffic(acceptance)
+    known, unknown = [], []
+    for _ in range(50):
+        traffic.drafts(1, [0.8], grades=[3])
+        known.append(alphas(acceptance, grade=3)[0] - chance(acceptance, grade=3))
+        unknown.append(alphas(acceptance, grade=4)[0] - chance(acceptance, grade=4))
+    assert known[0] > known[-1] > 0.03
+    assert min(unknown) > known[-1]
 
 
 @pytest.mark.parametrize("planted", [[0.9] * K, [0.4] * K, [0.95, 0.7, 0.5, 0.3]])
