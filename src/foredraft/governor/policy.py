@@ -65,7 +65,9 @@ def _best_prefix(snapshot: Snapshot, way: _Way, plain_s: float, least_gain: floa
     idle = [1.0] * DEPTHS[-1]  # the chance that there is no such pass
     best_gain, best_count, best_won, best_s = least_gain, 0, 0.0, plain_s
     slots = _slots(snapshot, way)
-    least_row_s, plain_tokens = cost.least_row_s(rows), len(seats) + snapshot.other_tokens
+    # A row that is there only where the draft gets that far costs less; how much less is not told by its survival.
+    least_row_s = 0.0 if any(way.reaches) else cost.least_row_s(rows)
+    plain_tokens = len(seats) + snapshot.other_tokens
     rate = _rate(snapshot)
     for count, (negative_survival, depth, at) in enumerate(slots, 1):
         if -negative_survival < least_row_s * rate:
