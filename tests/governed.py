@@ -96,7 +96,7 @@ class Governed:
         self.engine = Engine(TimedModel(clock, cost), kv, self.proposers, 64, 512, self.governor)
         self.engine._drafting._clock = clock
         self.records: list[StepRecord] = []
-        self.engine.on_step = self.records.append
+        self.engine.on_step.append(self.records.append)
 
     def run(self, new: Callable[[], EngineSequence], num_steps: int, num_running: int = 1) -> list[StepRecord]:
         """So many steps with so many sequences in each; where one ends, the next comes. Returns the steps' records."""

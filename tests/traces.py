@@ -85,7 +85,10 @@ def costs(draw) -> PassCost:
 @st.composite
 def snapshots(draw) -> Snapshot:
     survivals = st.lists(fractions, max_size=6).map(lambda chances: tuple(sorted(chances, reverse=True)))
-    offers = [st.builds(Candidate, st.just(name), survivals, st.booleans(), st.integers(0, 99)) for name in PROPOSERS]
+    offers = [
+        st.builds(Candidate, st.just(name), survivals, st.booleans(), survivals, catch_up=st.integers(0, 99))
+        for name in PROPOSERS
+    ]
     candidates = st.tuples(*offers) | st.tuples(offers[0]) | st.just(())
     ids = draw(st.lists(st.integers(0, 10_000), unique=True, max_size=4))
     seats = tuple(

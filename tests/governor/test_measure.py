@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from foredraft.governor import measure, profile_cache
-from foredraft.governor.measure import curves
+from foredraft.governor.measure import GRID, curves
 from foredraft.governor.profile import Point, Profile
 from foredraft.governor.profile_cache import profile_path
 
@@ -31,15 +31,18 @@ def files(tmp_path):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Contexts and rows of every measurement that is made. Each next one finds everything a millisecond slower."""
-    calls = []
+    """Rows and contexts of every model's measurement, which takes a call for each part of the grid. Each next one finds
+    everything 10 ms slower."""
+    models = []
 
     def fake(decoder, rows, contexts, rounds, summary):
-        calls.append((decoder.arch.context_length, list(rows), list(contexts)))
-        return [Point(r, c, 10.0 * len(calls) + r, 1) for r in rows for c in contexts]
+        if not models or len(models[-1]) == len(GRID):
+            models.append([])
+        models[-1].append((list(rows), list(contexts)))
+        return [Point(r, c, 10.0 * len(models) + r, 1) for r in rows for c in contexts]
 
     monkeypatch.setattr(measure, "measure", fake)
-    return calls
+    return models
 
 
 def decoders(*roles: str, context_length: int = 4096) -> dict[str, SimpleNamespace]:
@@ -75,8 +78,7 @@ def test_a_draft_model_is_measured_beside_its_target(folder, files, measured):
 
 def test_a_short_context_is_not_overrun(folder, files, measured):
     curves(decoders("model", context_length=20), of(files, "model"), 2, "avx2")
-    [(_, rows, contexts)] = measured
-    assert (rows, contexts) == ([1, 2, 4, 8, 16], [4])
+    assert measured == [[([1, 2, 4, 8, 16], [4]), ([1, 8], [12])]]
 
 
 BROKEN = ["", "{", "[]", "{}", '{"model": [{"rows": 1}]}', '{"model": []}', '{"model": null}', '{"draft": []}', "\x00"]

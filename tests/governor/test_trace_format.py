@@ -12,7 +12,9 @@ from foredraft.steps import DraftOutcome, StepRecord
 from traces import outcome, plan, record, snapshot
 
 STEP = TraceStep(
-    snapshot((Candidate("lookup", (0.5, 0.25), True), Candidate("draft_model", (0.5, 0.25), False, 3))),
+    snapshot(
+        (Candidate("lookup", (0.5, 0.25), True), Candidate("draft_model", (0.5, 0.25), False, (1.0, 0.75), catch_up=3))
+    ),
     plan(2),
     record(outcome(2, 1, True), num_tokens={1: 2}),
 )
