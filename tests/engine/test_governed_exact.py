@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes import EOS, FakeProposer, Steps, new_engine, new_sequence, next_token, outcome, proposers, run
+from fakes import (
+    EOS,
+    PAGE_SIZE,
+    VOCAB,
+    FakeProposer,
+    PathModel,
+    Steps,
+    new_engine,
+    new_sequence,
+    next_token,
+    outcome,
+    proposers,
+    run,
+)
 from foredraft.core import SamplingParams, Speculation
 from foredraft.engine.llm import LLM
 from foredraft.governor import governor as governor_module
-from foredraft.governor.governor import Governor
+from foredraft.governor.governor import Governor, Turn
 from foredraft.governor.plan import Choice, Plan, Snapshot
 from foredraft.governor.policy import empty_plan
 from foredraft.governor.pools import PoolConfig
-from foredraft.proposers.base import Proposer
+from foredraft.kv.cache import PagedKV
+from foredraft.proposers import draft_model
+from foredraft.proposers.base import DraftModel, GoesOn, Proposer, Resources
 from foredraft.proposers.grammar import Grammar
 
-NAMES = ("right", "wrong", "random", "tree", "free", "free tree", "grammar")
+NAMES = ("right", "wrong", "random", "tree", "free", "free tree", "grammar", "draft_model")
 POOLS = {
     "default": PoolConfig(),
     "off": PoolConfig("off"),
@@ -34,14 +50,17 @@ def drafters(seed: int) -> dict[str, Proposer]:
     for free, like in (("free", "random"), ("free tree", "tree")):
         made[free] = proposers(seed + 1)[like]
         made[free].name, made[free].is_free = free, True
-    return {**made, "grammar": Grammar()}
+    model = DraftModel(PathModel(), PagedKV(1, 1, 2, 100, PAGE_SIZE), np.arange(VOCAB) % 5 > 0)
+    ending = draft_model.create(Resources(PathModel(), {EOS}, model))
+    return {**made, "grammar": Grammar(), "draft_model": ending}
 
 
 class Whims:
-    """Decides at random: who drafts, and how far. `num_chosen` counts choices."""
+    """Decides at random: who drafts, how far, and which drafts go on. `num_chosen` counts choices, `num_ended` drafts
+    that were ended before that."""
 
     def __init__(self, seed: int) -> None:
-        self.num_chosen = 0
+        self.num_chosen = self.num_ended = 0
         self._random = random.Random(seed)
 
     def __call__(self, snapshot: Snapshot) -> Plan:
@@ -54,6 +73,11 @@ class Whims:
         self.num_chosen += len(choices)
         plain = empty_plan(snapshot)
         return Plan(choices, plain.expected_tokens, plain.step_s, plain.plain_s)
+
+    def goes_on(self, drafts: Mapping[int, Sequence[int]]) -> set[int]:
+        chosen = {number for number in drafts if self._random.random() < 0.7}
+        self.num_ended += len(drafts) - len(chosen)
+        return chosen
 
 
 class Impulsive(Governor):
@@ -71,6 +95,9 @@ class Impulsive(Governor):
 
     def most_rows(self, num_sequences: int) -> int:
         return num_sequences + 8
+
+    def goes_on(self, proposer: str, turns: Sequence[Turn]) -> GoesOn:
+        return self.whims.goes_on
 
 
 sampling = st.builds(
@@ -132,7 +159,7 @@ def test_whims_are_obeyed(monkeypatch):
     """Otherwise the test above would show nothing: drafts are made as was chosen, and cut where that was less."""
     governor = Impulsive(monkeypatch, 0)
     engine = new_engine(proposers=drafters(0), governor=governor)
-    names = ("right", "free", "free tree", "tree")
+    names = ("right", "free", "free tree", "tree", "draft_model")
     params = SamplingParams(max_tokens=60, ignore_eos=True, temperature=1.0, seed=1)
     made = [new_sequence([i], params, Speculation("auto", None, names), i) for i in range(4)]
     planned: dict[int, Choice] = {}
@@ -151,6 +178,7 @@ def test_whims_are_obeyed(monkeypatch):
     assert {name for name, _ in drafted} == set(names)
     assert {count for _, count in drafted} >= {1, 2, 3, 4, 5, 6}
     assert governor.whims.num_chosen > 40
+    assert governor.whims.num_ended > 5
 
 
 @pytest.mark.parametrize("rule", ["rejection", "block"])
@@ -158,7 +186,9 @@ def test_a_governed_draft_is_exact_at_temperature_0_under_every_rule(monkeypatch
     for seed in range(5):
         governor = Impulsive(monkeypatch, seed)
         engine = new_engine(proposers=drafters(seed), governor=governor)
-        sequence = new_sequence([1, 2, 3], SamplingParams(max_tokens=40), Speculation("auto", None, NAMES[:5], rule))
+        sequence = new_sequence(
+            [1, 2, 3], SamplingParams(max_tokens=40), Speculation("auto", None, (*NAMES[:5], "draft_model"), rule)
+        )
         run(engine, [sequence])
         context = new_sequence([1, 2, 3], SamplingParams(max_tokens=40)).context
         for token in sequence.context.output:
@@ -177,13 +207,15 @@ PROMPTS = [
 
 
 def test_no_decision_changes_a_byte_of_a_real_model(smollm2, monkeypatch):
-    llm = LLM(smollm2, context_length=512, kv_memory=64 << 20)
+    """A model that drafts for itself is the pair with the most to say about where drafts end."""
+    llm = LLM(smollm2, context_length=512, kv_memory=64 << 20, draft=smollm2)
     governor = llm.engine.governor
     monkeypatch.setattr(Governor, "is_listening", True)
     monkeypatch.setattr(governor, "is_resting", lambda num_running: False)
     monkeypatch.setattr(governor, "most_rows", lambda num_sequences: num_sequences + 8)
     whims = Whims(3)
     monkeypatch.setattr(governor_module, "decide", whims)
+    monkeypatch.setattr(governor, "goes_on", lambda proposer, turns: whims.goes_on)
     for temperature in (0.0, 1.0):
         params = SamplingParams(temperature=temperature, max_tokens=24, seed=11)
 
@@ -194,3 +226,4 @@ def test_no_decision_changes_a_byte_of_a_real_model(smollm2, monkeypatch):
         assert [texts([prompt], Speculation("auto"))[0] for prompt in PROMPTS] == alone
         assert texts(PROMPTS, Speculation("auto")) == alone
     assert whims.num_chosen > 30
+    assert whims.num_ended > 5

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, product
+from math import prod
 
 import pytest
 from hypothesis import given, settings
@@ -55,23 +56,41 @@ def tokens_won(snapshot: Snapshot, choices: Mapping[int, Choice]) -> dict[int, f
 
 
 def step_s(snapshot: Snapshot, choices: Mapping[int, Choice]) -> float:
-    """What a step with these drafts takes: the pass, a pass of each proposer for every depth, and catching up."""
-    chosen = [(seat, choices[seat.context_id]) for seat in snapshot.seats if seat.context_id in choices]
-    rows = snapshot.num_rows + sum(choice.num_tokens for _, choice in chosen)
-    row_context = snapshot.row_context + sum(choice.num_tokens * seat.context_len for seat, choice in chosen)
+    """What a step with these drafts takes in the mean: the pass, catching up, and a pass of each proposer for every
+    depth that a draft gets to."""
+    chosen = [
+        (seat, candidate, choices[seat.context_id].num_tokens)
+        for seat in snapshot.seats
+        for candidate in seat.candidates
+        if seat.context_id in choices and candidate.proposer == choices[seat.context_id].proposer
+    ]
+    lengths = [(seat, sum(reaches(candidate, count))) for seat, candidate, count in chosen]
+    rows = snapshot.num_rows + sum(length for _, length in lengths)
+    row_context = snapshot.row_context + sum(length * seat.context_len for seat, length in lengths)
     seconds = snapshot.pass_cost(rows, snapshot.sequence_context, row_context)
     for proposer, cost in snapshot.draft_costs.items():
-        users = [(seat, choice) for seat, choice in chosen if choice.proposer == proposer]
-        if users:
-            seconds += sum(
-                c.catch_up / seat.horizon * cost.row_s
-                for seat, _ in users
-                for c in seat.candidates
-                if c.proposer == proposer
-            )
-            depths = range(max(choice.num_tokens for _, choice in users))
-            seconds += sum(cost(sum(choice.num_tokens > depth for _, choice in users)) for depth in depths)
+        users = [(seat, candidate, count) for seat, candidate, count in chosen if candidate.proposer == proposer]
+        seconds += sum(candidate.catch_up / seat.horizon * cost.row_s for seat, candidate, _ in users)
+        for depth in range(max((count for _, _, count in users), default=0)):
+            there = [reaches(candidate, count)[depth] for _, candidate, count in users if count > depth]
+            seconds += pass_s(cost, there)
     return seconds + (snapshot.overhead_s if chosen else 0.0)
+
+
+def reaches(candidate: Candidate, count: int) -> tuple[float, ...]:
+    """The chances that the first so many tokens are drafted."""
+    return (candidate.reach or (1.0,) * len(candidate.survival))[:count]
+
+
+def pass_s(cost: PassCost, chances: Sequence[float]) -> float:
+    """Of a proposer's pass in which drafts take part with these chances: over all ways in which that may turn out."""
+    ways = product((True, False), repeat=len(chances))
+    return sum(
+        prod(chance if takes_part else 1 - chance for chance, takes_part in zip(chances, way, strict=True))
+        * cost(sum(way))
+        for way in ways
+        if any(way)
+    )
 
 
 def gain(snapshot: Snapshot, choices: Mapping[int, Choice]) -> float:
@@ -135,7 +154,12 @@ def snapshots(draw: st.DrawFn, is_simple: bool, num_routes: int = 1) -> Snapshot
             if is_simple and kind == RUN:
                 survival = (*survival, *survival[-1:] * 2)[:length]
             catch_up = 0 if is_simple or kind == READY else draw(st.sampled_from([0, 3, 400]))
-            candidates.append(Candidate(kind, survival, kind == READY, catch_up=catch_up))
+            reach: tuple[float, ...] = ()
+            if kind == RUN and not is_simple and draw(st.booleans()):  # drafts that end by themselves
+                ends = draw(st.lists(st.floats(0.1, 1.0), min_size=len(survival), max_size=len(survival)))
+                reach = tuple(accumulate(ends, lambda a, b: a * b))
+                survival = tuple(s * r for s, r in zip(survival, reach, strict=True))
+            candidates.append(Candidate(kind, survival, kind == READY, reach, catch_up))
         route = f"route {draw(st.integers(0, num_routes - 1))}"
         context_len = 10 if is_simple else draw(st.integers(1, 500))
         made.append(seat(context_id, *candidates, route=route, context_len=context_len))
@@ -291,7 +315,7 @@ def alike(num_seats: int, *candidates: Candidate, draft_s: float = 0.01) -> Snap
         (1, 0.9, True),
         (2, 0.45, True),
         (8, 0.1, False),
-        (8, 0.99, True),
+        (8, 0.95, True),
         (16, 0.45, False),
         (64, 0.45, False),
     ],
@@ -348,6 +372,25 @@ def test_a_seat_with_little_room_drafts_along() -> None:
     short = replace(case.seats[1], candidates=(Candidate(RUN, powers(0.95, 1), False),))
     plan = decide(replace(case, seats=(case.seats[0], short)))
     assert plan.choices[0].num_tokens > plan.choices[1].num_tokens == 1
+
+
+def test_a_draft_that_ends_where_it_would_be_refused_costs_less() -> None:
+    """Both win as many tokens, but one of them stops in time."""
+    survival, reach = powers(0.5), tuple(min(1.0, 1.2 * s) for s in powers(0.5))
+    whole, ends = Candidate(RUN, survival, False), Candidate(RUN, survival, False, reach)
+    always = Candidate(RUN, survival, False, (1.0,) * len(survival))
+    case = alike(1, ends, draft_s=0.015)
+    assert decide(case).num_draft_tokens > decide(alike(1, whole, draft_s=0.015)).num_draft_tokens
+    assert decide(alike(3, always, draft_s=0.004)) == decide(alike(3, whole, draft_s=0.004))
+
+
+def test_a_row_that_is_rarely_there_rarely_costs() -> None:
+    """Half of the drafts end after one token; nearly all that go on are right to, however dear a row is."""
+    ends = Candidate(RUN, (0.9, 0.45, 0.3), False, (1.0, 0.46, 0.31))
+    steep, cheap = PassCost((1, 2), (0.010, 0.015)), PassCost((1, 2), (0.0005, 0.0005))
+    case = snapshot((seat(0, ends),), steep, draft_costs={RUN: cheap})
+    assert decide(case).choices == {0: Choice(RUN, 3)}
+    assert gain(case, decide(case).choices) == pytest.approx(best_gain(case))
 
 
 def test_whoever_is_not_drafted_for_does_not_pay_for_others() -> None:

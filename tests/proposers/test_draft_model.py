@@ -26,7 +26,7 @@ from foredraft.core import Context, SamplingParams, Speculation
 from foredraft.errors import ConfigError
 from foredraft.kv.cache import PagedKV
 from foredraft.proposers import draft_model
-from foredraft.proposers.base import DraftModel, Resources
+from foredraft.proposers.base import DraftModel, Resources, whole
 from foredraft.sampling.noise import noise_key
 from foredraft.sampling.processors import probabilities, process
 
@@ -51,6 +51,11 @@ def right_chain(one: Context, count: int) -> tuple[int, ...]:
     return tuple(tokens)
 
 
+def some(rng):
+    """Lets a random part of the drafts go on."""
+    return lambda grades: {number for number in grades if rng.random() < 0.6}
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**6), st.integers(8, 60), st.booleans())
 def test_drafts_follow_the_model_however_contexts_grow(seed, num_pages, share_prefixes):
@@ -64,12 +69,14 @@ def test_drafts_follow_the_model_however_contexts_grow(seed, num_pages, share_pr
             contexts[step] = context(step, [rng.randrange(3) for _ in range(rng.randint(1, 20))])
         asked = [one for one in contexts.values() if rng.random() < 0.8]
         budgets = [rng.randint(1, 6) for _ in asked]
-        drafts = proposer.propose(asked, budgets) if asked else []
+        ends = rng.random() < 0.5
+        drafts = proposer.propose_while(asked, budgets, some(rng) if ends else whole) if asked else []
         for one, budget, draft in zip(asked, budgets, drafts, strict=True):
-            assert draft is None or draft.tokens == right_chain(one, budget)
+            assert draft is None or draft.tokens == right_chain(one, len(draft.tokens) if ends else budget)
+            assert draft is None or 1 <= len(draft.tokens) <= budget
             assert draft is None or draft.probs is None
             if draft:
-                one.tokens += draft.tokens[: rng.randint(0, budget)]
+                one.tokens += draft.tokens[: rng.randint(0, len(draft.tokens))]
         for one in contexts.values():
             one.tokens += [rng.randrange(VOCAB - 1) for _ in range(rng.randint(1, 3))]
         for id in [id for id in contexts if rng.random() < 0.1]:
@@ -106,6 +113,51 @@ def test_one_pass_per_depth_for_all_sequences():
     proposer.propose(contexts, [3, 3, 1, 2, 3])
     assert [len(batch.wanted) for batch in model.decoder.batches] == [5, 4, 3]
     assert [len(batch.tokens) for batch in model.decoder.batches] == [15, 4, 3]
+
+
+@pytest.mark.parametrize("rule", ["exact", "rejection", "block"])
+def test_a_draft_ends_where_it_is_told_to_and_the_others_go_on(rule):
+    """Before each further token of those that have budget left, all of them are asked about at once."""
+    proposer, model = make()
+    contexts = [context(i, [i, 1, 2], rule=rule) for i in range(4)]
+    whole_drafts = make()[0].propose(contexts, [5, 5, 1, 5])
+    lengths, asked = {0: 5, 1: 2, 3: 3}, []
+
+    def goes_on(grades):
+        asked.append({number: list(each) for number, each in grades.items()})
+        return {number for number, each in grades.items() if len(each) < lengths[number]}
+
+    drafts = proposer.propose_while(contexts, [5, 5, 1, 5], goes_on)
+    assert [len(draft.tokens) for draft in drafts] == [5, 2, 1, 3]
+    assert [len(batch.wanted) for batch in model.decoder.batches] == [4, 3, 2, 1, 1]
+    for draft, longer in zip(drafts, whole_drafts, strict=True):
+        count = len(draft.tokens)
+        assert draft.tokens == longer.tokens[:count]
+        assert draft.grades == longer.grades[:count]
+        if rule == "exact":
+            assert draft.probs is None
+        else:
+            np.testing.assert_array_equal(draft.probs, longer.probs[:count])
+    sizes = [{0: n, 1: n, 3: n} if n < 3 else {0: n, 3: n} if n == 3 else {0: n} for n in range(1, 5)]
+    assert [{number: len(each) for number, each in grades.items()} for grades in asked] == sizes
+    for grades in asked:
+        assert all(tuple(each) == drafts[number].grades[: len(each)] for number, each in grades.items())
+
+
+def test_grades_tell_by_how_much_a_token_leads():
+    """And how far behind it is where noise has picked another than the likeliest: then the grade is the lowest."""
+    proposer, _ = make()
+    params = SamplingParams(temperature=1.0, seed=3)
+    seen = set()
+    for i in range(12):
+        one = context(i, [i, 1], params)
+        [draft] = proposer.propose([one], [6])
+        for depth, (token, grade) in enumerate(zip(draft.tokens, draft.grades, strict=True)):
+            logits = logits_after([*one.tokens, *draft.tokens[:depth]])
+            lead = logits[token] - np.delete(logits, token).max()
+            assert grade == sum(lead >= least for least in draft_model.LEADS)
+            seen.add(grade)
+    assert seen == set(range(len(draft_model.LEADS) + 1))
 
 
 def test_accepted_rows_are_not_computed_again():

@@ -8,6 +8,7 @@ was accepted.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from foredraft.governor.acceptance import Tally
 
@@ -38,7 +39,8 @@ class Reach:
     def estimate(
         self, route: str, proposer: str, survival: tuple[float, ...]
     ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """For each depth, the chance that its token is there and accepted, and the chance that it is drafted at all.
+        """For each depth, the chance that its token is there and accepted, and the chance that it is drafted at all;
+        both falling.
 
         survival: of a draft that ends nowhere, which is what both begin with.
         """
@@ -47,6 +49,5 @@ class Reach:
         for depth, counted in enumerate(depths[: len(survival)]):
             accepted[depth] = counted.accepted.correct(survival[depth], STRENGTH)
             reached[depth] = counted.reached.correct(1.0, STRENGTH)
-        for depth in range(len(depths), len(survival)):  # never tried: no farther than the last that was
-            reached[depth] = min(reached[depth - 1], 1.0) if depth else 1.0
-        return tuple(accepted), tuple(reached)
+        # Fewer drafts could get to a deeper token, so that it is corrected less; it must not look the better for that.
+        return tuple(accumulate(accepted, min)), tuple(accumulate(reached, min))
