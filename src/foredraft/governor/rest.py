@@ -11,7 +11,7 @@ import math
 
 THINKING = 0.003  # share of the time
 MOST_STEPS = 20  # of a rest
-PATIENCE, NEW_PATIENCE = 1.0, 0.25  # plain steps' time that savings, or new sequences alone, may lay by
+PATIENCE, NEW_PATIENCE = 0.4, 0.15  # plain steps' time that savings, or new sequences alone, may lay by
 RECENT = 0.05  # weight of a decision in their mean time
 
 
