@@ -89,7 +89,10 @@ class Drafting:
     def end(self, record: StepRecord) -> None:
         """The step is over; the governor learns from it."""
         if self._load is not None:
+            start = self._clock()
             self._governor.end(record, self._load, self._planned, self._runs)
+            if not self._planned:
+                self._governor.learned(self._clock() - start)
         elif self._governed:
             self._governor.pass_over()
         for context_id in self._released:  # of whose last drafts it has just learned

@@ -174,6 +174,10 @@ class Governor:
         num_new = sum(turn.context.prompt_len == len(turn.context.tokens) for turn in self._turns)
         self._rest.decided(seconds, saved_s, num_new / num_seats, self._turn_s)
 
+    def learned(self, seconds: float) -> None:
+        """`end` took so long, after a step without drafts."""
+        self._rest.owe(seconds)
+
     def end(self, record: StepRecord, load: Load, drafts: Mapping[int, Draft], runs: Mapping[str, Run]) -> None:
         """Learn from a step in which some sequences left their drafts to the governor.
 

@@ -37,6 +37,10 @@ class Rest:
         self._owed_s += seconds - max(saved_s, 0.0) - NEW_PATIENCE * turn_s * share_new
         self._owed_s = max(self._owed_s, -PATIENCE * turn_s)
 
+    def owe(self, seconds: float) -> None:
+        """Learning from a step without drafts took so long too."""
+        self._owed_s += seconds
+
     def step_ended(self, step: int, seconds: float) -> None:
         """step: the next one."""
         if self._owed_s > 0:
