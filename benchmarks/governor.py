@@ -152,7 +152,7 @@ def change(llm: LLM, number: int, concurrency: int, options: Mapping[str, Any]) 
         log = drive(llm, [stream], lambda log: len(log.records) >= options["steps"])
         record["ks"][kind] = decisions.ks
         record["num_switches"][kind], record["seconds"][kind] = switches(llm, route) - before, log.seconds
-    llm.governor.on_plan = llm.engine.on_step = None
+    llm.governor.on_plan, llm.engine.on_step = [], []
     return {**record, **settling(record["ks"]["free text"])}
 
 

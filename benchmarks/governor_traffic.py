@@ -148,7 +148,7 @@ class Decisions:
     def __init__(self, llm: LLM) -> None:
         self.ks: list[float] = []
         self._k = 0.0
-        llm.governor.on_plan, llm.engine.on_step = self._plan, self._step
+        llm.governor.on_plan, llm.engine.on_step = [self._plan], [self._step]
 
     def _plan(self, snapshot: Snapshot, plan: Plan) -> None:
         self._k = plan.num_draft_tokens / len(snapshot.seats)
