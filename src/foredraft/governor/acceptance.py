@@ -159,6 +159,8 @@ class Acceptance:
     def _of_route(self, route: str, proposer: str, grade: int | None, depth: int) -> float:
         """The chance of one token of any sequence of a route."""
         mean = PRIOR
+        if grade is not None and (all_grades := self._levels.get((proposer, None))):
+            mean = all_grades.correct(mean)  # a grade that was never seen is like the others of its proposer
         for key in _keys(route, proposer, grade, depth):
             tally = self._levels.get(key)
             if tally is not None:
