@@ -121,7 +121,7 @@ def test_killed_it_leaves_a_trace(model, tmp_path):
         process.kill()
         process.wait()
     trace = read_trace(file)
-    assert len(list(trace)) > 1
+    assert list(trace)  # most of the other steps it rested, in which nothing is decided
     assert trace.is_cut_off
     assert trace.header["provenance"]["models"]["model"]["file"] == model.name
 

@@ -56,7 +56,7 @@ class Drafting:
         """The chance that the next token of a draft is accepted, and all before it."""
         chance = 1.0
         for depth, grade in enumerate([*grades, None]):
-            chance *= self.governor.acceptance.alpha(number, ROUTE, RUN, grade, depth)
+            chance *= self.governor.acceptance.chance(number, ROUTE, RUN, grade, depth)
         return chance
 
     def worth(self, drafts: Mapping[int, Sequence[int]], chosen: Collection[int]) -> float:
