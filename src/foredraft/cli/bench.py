@@ -69,9 +69,10 @@ MODELS, OUTPUTS = ("model", "draft"), ("json_path", "heat_map")  # options that 
 def bench(**options: Any) -> None:
     """Run the same requests with speculation off and on, in turn, in one process, and compare.
 
-    Speeds are medians over the rounds. Decode speed counts the tokens after the first over the time from the first to
-    the last; a step that emits several tokens counts as that many gaps between tokens. The prefix cache is off unless
-    --prefix-cache is given. At concurrency N, N requests run together, filled up from the workload's prompts.
+    Speeds are medians over the rounds. Decode speed counts the tokens that come while all requests of a batch are
+    being written, after the first of each; a step that emits several tokens counts as that many gaps between tokens.
+    The prefix cache is off unless --prefix-cache is given. At concurrency N, N requests run together, filled up from
+    the workload's prompts.
 
     An arm that is auto is also compared with off and with the best fixed arm of the same cell: the ratio of speeds of
     the same round, its mean over the rounds, and the 95% interval of that. A bound holds while the interval is not

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from foredraft.constraints.pruning import pruned
@@ -39,6 +40,7 @@ class Drafting:
     def begin(self, running: Sequence[EngineSequence]) -> None:
         """A step begins, with these sequences running."""
         self._running = running
+        self._crowds: Counter[str] | None = None  # running sequences by pool, counted when first asked for
         self._reasons: dict[int, str] = {}  # why there is no budget, where that is known beforehand
         self._governed: set[int] = set()  # contexts that leave their drafts to the governor
         self._load: Load | None = None
@@ -133,8 +135,9 @@ class Drafting:
             self._broken.discard((context_id, name))
 
     def _num_running(self, route: str) -> int:
-        pool = self._governor.pool_of(route)
-        return sum(self._governor.pool_of(sequence.route) == pool for sequence in self._running)
+        if self._crowds is None:
+            self._crowds = Counter(self._governor.pool_of(sequence.route) for sequence in self._running)
+        return self._crowds[self._governor.pool_of(route)]
 
     def _in_order(self, slices: Sequence[Slice]) -> dict[int, Draft]:
         """Ask each sequence's proposers in its order until one has a draft; those who ask the same one ask together."""

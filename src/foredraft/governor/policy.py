@@ -53,7 +53,7 @@ def decide(snapshot: Snapshot) -> Plan:
     """The best plan, or the empty one where no other is clearly better."""
     best = empty_plan(snapshot)
     best_gain = KEEP_GAIN if snapshot.is_drafting else START_GAIN
-    for way in _ways(snapshot):
+    for way in _ways(snapshot, best.plain_s):
         gain, plan = _best_prefix(snapshot, way, best.plain_s, best_gain)
         if plan:
             best, best_gain = plan, gain
@@ -71,7 +71,7 @@ def _best_prefix(snapshot: Snapshot, way: _Way, plain_s: float, least_gain: floa
     best_gain, best_count, best_won, best_s = least_gain, 0, 0.0, plain_s
     slots = _slots(snapshot, way)
     least_row_s, plain_tokens = way.least_reach * cost.least_row_s(rows), len(seats) + snapshot.other_tokens
-    rate = _rate(snapshot)
+    rate = _rate(snapshot, plain_s)
     for count, (negative_survival, depth, at) in enumerate(slots, 1):
         if -negative_survival < least_row_s * rate:
             break  # neither this slot nor a later one, which are worth no more, brings tokens faster than `rate`
@@ -124,11 +124,11 @@ def _gain(snapshot: Snapshot, won: float, step_s: float, plain_s: float) -> floa
     return (1 + won / plain_tokens) * plain_s / step_s - 1
 
 
-def _rate(snapshot: Snapshot) -> float:
+def _rate(snapshot: Snapshot, plain_s: float) -> float:
     """Tokens per second that a draft has to beat; see `_gain`."""
     if snapshot.has_prompt_rows:
         return snapshot.rate
-    return (len(snapshot.seats) + snapshot.other_tokens) / empty_plan(snapshot).plain_s
+    return (len(snapshot.seats) + snapshot.other_tokens) / plain_s
 
 
 def empty_plan(snapshot: Snapshot) -> Plan:
@@ -156,9 +156,9 @@ def worth_going_on(snapshot: Snapshot, plan: Plan, proposer: str, survival: Mapp
     return set(best_first[: values.index(max(values))])
 
 
-def _ways(snapshot: Snapshot) -> Iterator[_Way]:
+def _ways(snapshot: Snapshot, plain_s: float) -> Iterator[_Way]:
     """Drafts that are ready alone, and with each depth of each proposer that has to run."""
-    seats, rate = snapshot.seats, _rate(snapshot)
+    seats, rate = snapshot.seats, _rate(snapshot, plain_s)
     ready = [_best_ready(seat) for seat in seats]
     if any(ready):
         yield _Way(ready, {})

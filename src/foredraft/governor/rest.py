@@ -1,6 +1,6 @@
 """When to leave proposers alone: what deciding takes, held against what it saves.
 
-A decision not to draft has cost time too. As long as no draft pays, that may not exceed THINKING of the steps' time, so
+A decision not to draft has cost time too. As long as no draft pays, that may take about THINKING of the steps' time, so
 after such a decision some steps pass in which nobody is asked. What plans save pays for the decisions of a while, and a
 new sequence, which may be of another kind, brings some with it.
 """
