@@ -18,9 +18,10 @@ LAYERS = (
     ("ops",),
     ("kv", "sampling"),
     ("models",),
+    ("drafters",),
     ("proposers", "verify", "governor", "constraints"),
     ("engine",),
-    ("bench", "server"),
+    ("bench", "server", "train"),
     ("cli",),
     ("__main__",),
 )

@@ -10,8 +10,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from foredraft.constraints.pruning import pruned
-from foredraft.core import Context, Draft, Verdict
+from foredraft.core import Context, Draft, FloatArray, Verdict
 from foredraft.engine.scheduler import Slice
 from foredraft.engine.sequence import Sequence as EngineSequence
 from foredraft.governor.governor import Governor
@@ -35,6 +37,8 @@ class Drafting:
         self._proposers, self._governor, self._vocab_size, self._clock = proposers, governor, vocab_size, clock
         self._broken: set[tuple[int, str]] = set()  # (context, proposer): a proposer that raised drafts no more for it
         self._asked: set[int] = set()  # contexts that a proposer may hold something of
+        self._readers = {name for name, proposer in proposers.items() if proposer.taps}
+        self._taps = sorted({tap for name in self._readers for tap in proposers[name].taps})
         self.begin(())
 
     def begin(self, running: Sequence[EngineSequence]) -> None:
@@ -87,6 +91,32 @@ class Drafting:
             deciding = [part for part in slices if part.is_complete and part.sequence.context.id not in drafts]
             drafts |= self._by_plan(governed, deciding)
         return drafts
+
+    def taps(self, slices: Sequence[Slice]) -> Sequence[int]:
+        """After which layers a pass has to keep its hidden states: for nobody who reads them, none."""
+        return self._taps if any(self._reading(part.sequence) for part in slices) else ()
+
+    def feed(self, sequence: EngineSequence, start: int, features: FloatArray, rows: Sequence[int]) -> None:
+        """Rows of a sequence's pass became final, from position `start` on: show them to those who read them.
+
+        features: of all its rows in the pass, [rows, len(taps) * hidden].
+        """
+        for name in self._reading(sequence) if features.shape[1] else ():
+            proposer = self._proposers[name]
+            by_tap = features.reshape(len(features), len(self._taps), -1)
+            own = by_tap[np.ix_(rows, [self._taps.index(tap) for tap in proposer.taps])]
+            self._asked.add(sequence.context.id)
+            try:
+                proposer.feed(sequence.context.id, start, own.reshape(len(rows), -1))
+            except Exception:
+                log.exception("proposer %s failed and drafts no more for a sequence", name)
+                self._broken.add((sequence.context.id, name))
+
+    def _reading(self, sequence: EngineSequence) -> list[str]:
+        """Of a sequence's proposers, those that read the target's hidden states and may draft for it."""
+        if not self._readers or self._governor.mode(sequence.route, sequence.speculation) == "off":
+            return []
+        return [name for name in sequence.proposers if name in self._readers and self._may(sequence, name)]
 
     def end(self, record: StepRecord) -> None:
         """The step is over; the governor learns from it."""

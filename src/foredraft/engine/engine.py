@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from foredraft.core import Draft, FloatArray, Verdict
 from foredraft.engine.drafting import Drafting
 from foredraft.engine.record import StepRecorder
@@ -82,18 +84,20 @@ class Engine:
         recorder.scheduled(slices)
         drafts = self._drafting.draft(slices)
         recorder.proposed(drafts.values())
-        logits = self._forward(slices, drafts)
+        logits, features = self._forward(slices, drafts)
         recorder.lap("forward")
         chunks: list[Chunk] = []
-        first = 0
+        first = first_row = 0
         for part in slices:
             draft = drafts.get(part.sequence.context.id, NO_DRAFT)
+            own_features = features[first_row : first_row + part.num_tokens + len(draft.tokens)]
+            first_row += len(own_features)
             if part.is_complete:
                 rows = logits[first : first + 1 + len(draft.tokens)]
-                chunks += self._decide(part, draft, rows)
+                chunks += self._decide(part, draft, rows, own_features)
                 first += len(rows)
             else:
-                self._commit(part.sequence, part.num_tokens)
+                self._commit(part, own_features)
         recorder.lap("decide")
         self.last_record = recorder.finish(self.num_steps)
         self._drafting.end(self.last_record)
@@ -102,7 +106,8 @@ class Engine:
         self.num_steps += 1
         return chunks
 
-    def _forward(self, slices: list[Slice], drafts: Mapping[int, Draft]) -> FloatArray:
+    def _forward(self, slices: list[Slice], drafts: Mapping[int, Draft]) -> tuple[FloatArray, FloatArray]:
+        """Logits of the rows that decide, and features of all rows where a proposer reads them."""
         builder = BatchBuilder()
         for part in slices:
             sequence, count = part.sequence, part.num_tokens
@@ -121,9 +126,12 @@ class Engine:
                     *(count + parent if parent >= 0 else count - 1 for parent in draft.parents),
                 ]
             builder.add(sequence.kv, [*tokens, *draft.tokens], wanted, parents)
-        return self._target.forward(builder.build(), self._kv)
+        taps = self._drafting.taps(slices)
+        if not taps:
+            return self._target.forward(builder.build(), self._kv), np.empty((builder.num_rows, 0), np.float32)
+        return self._target.forward_tapped(builder.build(), self._kv, taps)
 
-    def _decide(self, part: Slice, draft: Draft, logits: FloatArray) -> list[Chunk]:
+    def _decide(self, part: Slice, draft: Draft, logits: FloatArray, features: FloatArray) -> list[Chunk]:
         """Verify a draft, keep what is accepted and not past the end, and tell the proposer."""
         sequence = part.sequence
         context, before = sequence.context, len(sequence.context.tokens)
@@ -140,7 +148,7 @@ class Engine:
         chunks = self._emit(sequence, draft, verdict, logprobs, is_rejected)
         num_kept = len(context.tokens) - before
         # The last token has no row yet, or (after an early end) one that without speculation would not exist.
-        self._commit(sequence, part.num_tokens, verdict.path[: num_kept - 1])
+        self._commit(part, features, verdict.path[: num_kept - 1])
         assert sequence.kv is not None
         self._kv.trim(sequence.kv, 0)  # pages that only held refused drafts
         if draft.tokens:
@@ -212,12 +220,14 @@ class Engine:
             )
         return chunks
 
-    def _commit(self, sequence: Sequence, num_tokens: int, draft_rows: Collection[int] = ()) -> None:
+    def _commit(self, part: Slice, features: FloatArray, draft_rows: Collection[int] = ()) -> None:
         """Make rows of this pass final: the slice's own tokens, and those draft rows that were kept."""
+        sequence = part.sequence
         assert sequence.kv is not None
         start = sequence.kv.length
-        rows = [*range(num_tokens), *(num_tokens + row for row in draft_rows)]
+        rows = [*range(part.num_tokens), *(part.num_tokens + row for row in draft_rows)]
         self._kv.commit(sequence.kv, sequence.context.tokens[start : start + len(rows)], rows)
+        self._drafting.feed(sequence, start, features, rows)
 
     def _finish(self, sequence: Sequence) -> None:
         self.scheduler.finish(sequence)

@@ -5,6 +5,7 @@ Llama (2302.13971), Qwen2, Qwen3 and Gemma 3 are one pre-norm transformer; where
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,16 +46,32 @@ class Decoder:
 
         Returns the logits of the wanted rows, float32 [wanted, vocabulary].
         """
+        return self.forward_tapped(batch, kv, ())[0]
+
+    def forward_tapped(self, batch: Batch, kv: PagedKV, taps: Sequence[int]) -> tuple[FloatArray, FloatArray]:
+        """Like `forward`, and what learned drafters read: the hidden state of every row after so many layers.
+
+        taps: numbers of layers, ascending, 0 (the embedding) to all of them (what the output norm gets).
+
+        Returns logits and features, float32 [rows, len(taps) * hidden]: one tap's hidden states beside the other's.
+        """
         ops, arch = self.ops, self.arch
         x = ops.embed(self.embedding, batch.tokens)
         if arch.embedding_scale != 1:
             x *= np.float32(arch.embedding_scale)
-        for layer, cache in zip(self._prepared_layers, kv.layers, strict=True):
-            ops.forward(x, layer, cache, batch)
+        features = np.empty((len(x), len(taps), arch.hidden), np.float32)
+        for depth in range(arch.num_layers + 1):
+            if depth in taps:
+                features[:, taps.index(depth)] = x
+            if depth < arch.num_layers:
+                ops.forward(x, self._prepared_layers[depth], kv.layers[depth], batch)
+        return self._logits(x, batch), features.reshape(len(x), -1)
+
+    def _logits(self, x: FloatArray, batch: Batch) -> FloatArray:
         if not len(batch.wanted):
             return np.empty((0, self.vocab_size), np.float32)
         wanted = x if len(batch.wanted) == len(x) else x[batch.wanted]
-        return ops.project(wanted, self.output_norm, arch.norm_eps, (self.output,))[0]
+        return self.ops.project(wanted, self.output_norm, self.arch.norm_eps, (self.output,))[0]
 
 
 def _layer(weights: _Weights, arch: Architecture, index: int) -> Layer:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foredraft.core import Context, Draft, Verdict
+from foredraft.core import Context, Draft, FloatArray, Verdict
 from foredraft.kv.cache import PagedKV
 from foredraft.models.decoder import Decoder
 
@@ -56,6 +56,7 @@ class Proposer(ABC):
     name: str
     is_free: bool = False  # a draft costs next to nothing, so it may be made first and judged then
     ends_drafts: bool = False  # `propose_while` asks whether to go on
+    taps: tuple[int, ...] = ()  # whose hidden states of the target it reads; see Decoder.forward_tapped
 
     @abstractmethod
     def propose(self, contexts: Sequence[Context], budgets: Sequence[int]) -> list[Draft | None]:
@@ -71,6 +72,13 @@ class Proposer(ABC):
 
     def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
         """Learn what became of a draft of this proposer; `context` already holds the tokens that were kept."""
+
+    def feed(self, context_id: int, start: int, features: FloatArray) -> None:
+        """Take the target's hidden states of a context's tokens from position `start` on, now final.
+
+        features: float32 [tokens, len(taps) * hidden], of this call only. Every pass brings the next ones, also where
+        nobody drafts, so this has to be cheap; but tokens found in the prefix cache are in no pass: there is a gap.
+        """
 
     def release(self, context_id: int) -> None:
         """Drop all state of a sequence: it ended or was preempted. Unknown ids are fine."""
