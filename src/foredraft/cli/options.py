@@ -39,6 +39,12 @@ _SPECULATION = [
         "--k", type=int, help="Most tokens to draft in one step; default: 4 where it is on, 31 where it is auto."
     ),
     click.option(
+        "--tree-width",
+        type=int,
+        metavar="N",
+        help="Most tokens to draft for one place, as a tree; 1: chains. Default: 1 where it is on, 3 where it is auto.",
+    ),
+    click.option(
         "--proposer",
         metavar="A,B",
         help="Who drafts: names in order, the first with a draft wins. Default: lookup, then draft_model with --draft.",
@@ -143,7 +149,11 @@ def speculation(options: Mapping[str, Any]) -> Speculation:
     from foredraft.core import Speculation
 
     return Speculation(
-        mode=options["speculation"], k=options["k"], proposers=split_names(options["proposer"]), rule=options["rule"]
+        mode=options["speculation"],
+        k=options["k"],
+        proposers=split_names(options["proposer"]),
+        rule=options["rule"],
+        tree_width=options["tree_width"],
     )
 
 
