@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes import PathModel
 from foredraft.core import Context, Draft, SamplingParams
+from foredraft.proposers.base import Resources
 from foredraft.proposers.suffix import Suffix, create
 
 
@@ -91,5 +93,5 @@ def test_sequences_do_not_mix_and_release_forgets() -> None:
     assert tokens(suffix, second, 1) == [8]
 
 
-def test_the_factory_needs_nothing() -> None:
-    assert create(None).name == "suffix"
+def test_the_factory_needs_no_past() -> None:
+    assert create(Resources(PathModel(), frozenset(), None)).name == "suffix"

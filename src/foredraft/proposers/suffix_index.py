@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 ROOT = 0  # the empty string
+STATE_BYTES, EDGE_BYTES = 256, 80  # at most, of this Python's dictionaries and arrays
 _MOST_LINKS = 32  # longer walks are those of loops, of which counts tell nothing more
 
 
@@ -39,6 +40,18 @@ class SuffixIndex:
     @property
     def num_states(self) -> int:
         return len(self._edges)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory, rather too much than too little."""
+        return self.num_states * STATE_BYTES + self.num_edges * EDGE_BYTES
+
+    @property
+    def most_growth(self) -> int:
+        """Bytes that the next token adds at most: a state that is led to from all of its text's suffixes, and another
+        that is a copy and has no more edges than the root."""
+        num_edges = self._lengths[self._last] + 1 + len(self._edges[ROOT])
+        return 2 * STATE_BYTES + num_edges * EDGE_BYTES
 
     def begin(self) -> None:
         """The next token is the first of another text."""

@@ -34,7 +34,7 @@ def test_it_changes_no_byte(model, temperature):
             assert found == [plain[PROMPTS.index(prompt)] for prompt in prompts]
             for each in its:
                 stats.add(each)
-    assert stats.num_accepted_by_proposer["suffix"] > 20
+    assert stats.num_accepted_by_proposer["suffix"] >= 5
     assert stats.num_ended_by_rejection > 10
 
 
