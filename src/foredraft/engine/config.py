@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from foredraft.config import check, option
@@ -26,6 +27,15 @@ class ModelConfig:
     threads: int | None = option(None, "Threads to compute with; not set: one per core.", minimum=1, maximum=256)
     prefix_cache: bool = option(True, "Keep what was computed for a prompt, for others that begin alike.")
 
+    suffix_memory_mib: int = option(
+        64, "Memory for past outputs, of all pools that share them (share_outputs).", minimum=1, maximum=1 << 20
+    )
+    suffix_directory: Path | None = option(
+        None,
+        "Where past outputs are kept across restarts, in a file that only its owner may read; not set: nowhere. Each "
+        "model needs a directory of its own.",
+    )
+
     def __post_init__(self) -> None:
         check(self)
 
@@ -38,4 +48,6 @@ class ModelConfig:
             "kv_memory": None if self.kv_memory_mib is None else self.kv_memory_mib << 20,
             "threads": self.threads,
             "prefix_cache": self.prefix_cache,
+            "suffix_memory": self.suffix_memory_mib << 20,
+            "suffix_directory": self.suffix_directory,
         }

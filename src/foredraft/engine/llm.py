@@ -35,6 +35,8 @@ from foredraft.models.tokenizer import Tokenizer
 from foredraft.ops.base import Ops
 from foredraft.proposers import ALWAYS
 from foredraft.proposers.base import DraftModel, Resources
+from foredraft.proposers.suffix_file import fingerprint
+from foredraft.proposers.suffix_memory import DEFAULT_BYTES, SuffixMemory
 
 DEFAULT_CONTEXT = 8192  # or less, where the model knows less
 MAX_ROWS = 512  # of one pass, drafts not counted: longer prompts are read in chunks
@@ -50,6 +52,8 @@ class LLM:
     threads: None means the cores really available. ops: "native" or "reference".
     proposers: names to load, in the order in which they are asked; None means lookup, then draft_model where a draft is
         given. Requests with a response format or a prediction ask grammar or prediction before, which are always there.
+    suffix_memory: bytes for past outputs, which the proposer suffix drafts from in pools with `share_outputs`.
+        suffix_directory: where they are kept until the next time; None for nowhere.
     pools: how the requests of each pool are drafted for; routes: the pool of each route. What is not there is in the
         pool "default".
 
@@ -70,6 +74,8 @@ class LLM:
         ops: str = "native",
         prefix_cache: bool = True,
         proposers: Sequence[str] | None = None,
+        suffix_memory: int = DEFAULT_BYTES,
+        suffix_directory: str | Path | None = None,
         pools: Mapping[str, PoolConfig] | None = None,
         routes: Mapping[str, str] | None = None,
     ) -> None:
@@ -93,10 +99,13 @@ class LLM:
         self._measured = {"model": (model, target)}  # what the governor has to know the cost of, by role
         if draft is not None and loaded_draft is not None:
             self._measured["draft"] = (draft, loaded_draft[0])
-        resources = Resources(target, self.tokenizer.eos_ids, draft_model)
         names = (
             ("lookup", *(("draft_model",) if draft else ())) if proposers is None else tuple(dict.fromkeys(proposers))
         )
+        self.suffixes = SuffixMemory(suffix_memory)
+        if suffix_directory and "suffix" in names:
+            self.suffixes.keep(Path(suffix_directory), fingerprint(self.tokenizer.tokens))
+        resources = Resources(target, self.tokenizer.eos_ids, draft_model, self.suffixes)
         self.proposers = names
         self.engine = Engine(
             target,
@@ -214,9 +223,10 @@ class LLM:
         self.close()
 
     def close(self) -> None:
-        """End everything that still runs."""
+        """End everything that still runs, and save the past outputs that are to be kept."""
         for sequence in [*self.engine.scheduler.running, *self.engine.scheduler.waiting]:
             self.engine.abort(sequence)
+        self.suffixes.close()
 
     def sequences(self, requests: Sequence[Request]) -> list[EngineSequence]:
         """A sequence for every choice of every request, ready for `engine.add`, for those who drive it themselves.
