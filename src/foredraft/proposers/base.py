@@ -17,7 +17,8 @@ from foredraft.proposers.suffix_memory import SuffixMemory
 
 @dataclass(frozen=True)
 class DraftModel:
-    """A loaded draft model with a KV cache of its own. allowed: bool [target vocabulary], the tokens it may propose."""
+    """A loaded draft model with a KV cache of its own. allowed: bool [target vocabulary], the tokens it may propose: of
+    those that the decoder keeps, if it keeps a part only, all."""
 
     decoder: Decoder
     kv: PagedKV
