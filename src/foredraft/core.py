@@ -171,8 +171,9 @@ class Context:
     """What a proposer may read of a sequence. Owned and mutated by the engine alone, between steps.
 
     `tokens` is prompt followed by output; `key` is the noise key of this request and choice (sampling/noise.py).
-    `prediction` is what the caller expects the output to be, empty for no idea. Keys and values are shared only between
-    contexts of one `scope`. `constraint` has taken in the output.
+    `prediction` is what the caller expects the output to be, empty for no idea. Keys and values, and past outputs, are
+    shared only between contexts of one `scope`; past outputs only of one pool, `shares`, too: empty for not at all.
+    `constraint` has taken in the output.
     """
 
     id: int
@@ -183,6 +184,7 @@ class Context:
     rule: str = "exact"
     prediction: tuple[int, ...] = ()
     scope: str = ""
+    shares: str = ""
     constraint: Constraint | None = None
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,14 +30,17 @@ from foredraft.proposers import draft_model, tree
 from foredraft.proposers.base import DraftModel, Resources, check_draft, whole
 from foredraft.sampling.noise import noise_key
 from foredraft.sampling.processors import probabilities, process
+from foredraft.sampling.sampler import choose
 
 SAMPLED = SamplingParams(temperature=0.8, top_k=12, repetition_penalty=1.2, frequency_penalty=0.3, min_tokens=9, seed=1)
 
 
-def make(num_pages=200, context_length=500, num_padding=0, allowed=None, share_prefixes=True):
+def make(num_pages=200, context_length=500, num_padding=0, allowed=None, share_prefixes=True, kept=None):
     kv = PagedKV(1, 1, 2, num_pages, PAGE_SIZE, share_prefixes)
     allowed = np.ones(VOCAB, np.bool_) if allowed is None else allowed
-    model = DraftModel(PathModel(context_length, num_padding), kv, allowed)
+    if kept is not None:
+        allowed = np.isin(np.arange(VOCAB), kept)
+    model = DraftModel(PathModel(context_length, num_padding, kept), kv, allowed)
     return draft_model.create(Resources(PathModel(), {EOS}, model)), model
 
 
@@ -269,6 +273,53 @@ def test_the_law_is_the_one_drawn_from():
             draft.probs[depth], probabilities(from_logits, SAMPLED.temperature), rtol=1e-5, atol=1e-8
         )
         assert draft.probs[depth, draft.tokens[depth]] > 0
+
+
+KEPT = np.array([1, 2, 3, 5, 8, EOS], np.int32)
+
+
+@pytest.mark.parametrize("rule", ["exact", "rejection", "block"])
+def test_a_trimmed_vocabulary_has_the_law_of_its_tokens_alone(rule):
+    """What is not kept is never drafted; the law is zero there and sums to 1 over the rest; under exact the draft is
+    the best of the kept tokens by the noise that the target itself will use."""
+    proposer, _ = make(kept=KEPT)
+    params = SamplingParams(temperature=1.3, frequency_penalty=0.3, seed=1)
+    for id in range(20):
+        one = context(id, [id % 5, 2], params, rule)
+        [draft] = proposer.propose([one], [5])
+        for depth, token in enumerate(draft.tokens):
+            path = [*one.tokens, *draft.tokens[:depth]]
+            logits = np.where(np.isin(np.arange(VOCAB), KEPT), logits_after(path), -np.inf).astype(np.float32)
+            scores = process(logits, params, one.tokens, path[2:], {EOS})
+            assert token in KEPT
+            if rule == "exact":
+                assert token == choose(scores, params.temperature, one.key, len(path))
+                continue
+            law = draft.probs[depth]
+            np.testing.assert_allclose(law, probabilities(scores, params.temperature), rtol=1e-5)
+            assert np.flatnonzero(law).tolist() == KEPT.tolist()
+            assert law.sum() == pytest.approx(1)
+
+
+def test_where_the_mask_allows_nothing_that_is_kept_something_is_drafted_and_refused():
+    constraint = SimpleNamespace(mask=lambda path: np.arange(VOCAB) == 4)
+    proposer, _ = make(kept=KEPT)
+    one = context(0, [1, 2])
+    one.constraint = constraint
+    [draft] = proposer.propose([one], [2])
+    assert set(draft.tokens) <= set(KEPT.tolist())
+
+
+@pytest.mark.parametrize("rule", ["exact", "rejection", "block"])
+def test_a_trimmed_vocabulary_refuses_drafts_and_changes_nothing_else(rule):
+    proposer, _ = make(kept=KEPT)
+    engine = new_engine(proposers={"draft_model": proposer})
+    params = SamplingParams(temperature=0.0, max_tokens=60, ignore_eos=True)
+    sequence = new_sequence([1, 2, 3], params, Speculation("on", 3, ("draft_model",), rule))
+    run(engine, [sequence])
+    assert sequence.context.output == plain_tokens(sequence)
+    assert 0 < sequence.stats.num_accepted < sequence.stats.num_draft_tokens
+    assert not set(sequence.context.output) <= set(KEPT.tolist())
 
 
 def test_it_takes_over_from_lookup_in_the_middle():

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 KEYS = {
     "model": ("model", "target"),
     "draft": ("model", "draft"),
+    "draft_vocabulary": ("model", "draft_vocabulary"),
     "context": ("model", "context_length"),
     "threads": ("model", "threads"),
     "max_sequences": ("model", "max_sequences"),

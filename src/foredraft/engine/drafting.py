@@ -57,13 +57,17 @@ class Drafting:
         """How many tokens may be drafted for a sequence that decides a token in this step."""
         governor, context_id = self._governor, sequence.context.id
         mode = governor.mode(sequence.route, sequence.speculation)
+        sequence.context.shares = ""
         if mode == "off":
             self._reasons[context_id] = "off"
             return 0
         if not sequence.proposers:
             self._reasons[context_id] = "no_proposer"
             return 0
-        pool = governor.pools[governor.pool_of(sequence.route)]
+        pool_name = governor.pool_of(sequence.route)
+        pool = governor.pools[pool_name]
+        if pool.share_outputs:
+            sequence.context.shares = pool_name
         most = sequence.speculation.most_in(mode)
         if pool.k_max is not None:
             most = pool.k_max if sequence.speculation.k is None else min(most, pool.k_max)
@@ -149,6 +153,14 @@ class Drafting:
         except Exception:
             log.exception("proposer %s failed and drafts no more for a sequence", draft.proposer)
             self._broken.add((context.id, draft.proposer))
+
+    def learn(self, sequence: EngineSequence) -> None:
+        """A sequence has come to its end."""
+        for name in sequence.proposers if sequence.context.shares else ():
+            try:
+                self._proposers[name].learn(sequence.context)
+            except Exception:
+                log.exception("proposer %s failed to learn from a sequence", name)
 
     def release(self, sequence: EngineSequence) -> None:
         """A sequence has ended or was preempted."""

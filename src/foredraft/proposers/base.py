@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from foredraft.core import Context, Draft, FloatArray, Verdict
 from foredraft.kv.cache import PagedKV
 from foredraft.models.decoder import Decoder
+from foredraft.proposers.suffix_memory import SuffixMemory
 
 
 @dataclass(frozen=True)
 class DraftModel:
-    """A loaded draft model with a KV cache of its own. allowed: bool [target vocabulary], the tokens it may propose."""
+    """A loaded draft model with a KV cache of its own. allowed: bool [target vocabulary], the tokens it may propose: of
+    those that the decoder keeps, if it keeps a part only, all."""
 
     decoder: Decoder
     kv: PagedKV
@@ -27,12 +29,13 @@ class DraftModel:
 class Resources:
     """What a proposer may be built from. `draft` is None where no draft model was given.
 
-    eos_ids: the target's tokens that end a request.
+    eos_ids: the target's tokens that end a request. suffixes: past outputs of tenants that share them; None for none.
     """
 
     target: Decoder
     eos_ids: Collection[int]
     draft: DraftModel | None
+    suffixes: SuffixMemory | None = None
 
 
 # Which drafts are worth another pass: by each one's number in the call, the tokens that would get a child in it, as the
@@ -87,6 +90,10 @@ class Proposer(ABC):
         features: float32 [tokens, len(taps) * hidden], of this call only. Every pass brings the next ones, also where
         nobody drafts, so this has to be cheap; but tokens found in the prefix cache are in no pass: there is a gap.
         """
+
+    def learn(self, context: Context) -> None:
+        """A sequence has come to its end, whose output others of its scope and pool may be drafted from; only called
+        where `Context.shares` names a pool, and before `release`."""
 
     def release(self, context_id: int) -> None:
         """Drop all state of a sequence: it ended or was preempted. Unknown ids are fine."""

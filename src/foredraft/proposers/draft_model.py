@@ -101,9 +101,13 @@ class DraftModelProposer(Proposer):
         return self._to_target(logits)
 
     def _to_target(self, logits: FloatArray) -> FloatArray:
-        """Draft logits [rows, draft vocabulary] over the target's vocabulary, padding at minus infinity."""
-        allowed = self._model.allowed
+        """Draft logits [rows, draft vocabulary or its kept part] over the target's vocabulary; padding and what is not
+        kept are at minus infinity, so that the law that is drawn from has zeros there."""
+        allowed, kept = self._model.allowed, self._model.decoder.kept
         out = np.full((len(logits), len(allowed)), -np.inf, np.float32)
+        if kept is not None:
+            out[:, kept] = logits
+            return out
         shared = min(len(allowed), logits.shape[1])
         np.copyto(out[:, :shared], logits[:, :shared], where=allowed[:shared])
         return out
