@@ -208,7 +208,8 @@ class Draft:
     last token; a parent comes before its children. A chain has parents -1, 0, 1, ...
     probs: the law each token was really drawn from, [k, target vocabulary] float32, or None for a draft that was
     chosen deterministically (a point mass). grades: for each token how sure its proposer is, in small whole numbers
-    whose meaning is its own, the surer the higher; empty for no idea. How often which grade is right is learned.
+    whose meaning is its own, the surer the higher; empty for no idea. Siblings of a place's first guess, which are
+    rarely right, have grades below 0. How often which grade is right is learned.
     """
 
     proposer: str
@@ -233,6 +234,14 @@ class Draft:
     @property
     def is_chain(self) -> bool:
         return self.parents == tuple(range(-1, len(self.tokens) - 1))
+
+    @property
+    def depths(self) -> list[int]:
+        """Of each token, from 0."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(depths[parent] + 1 if parent >= 0 else 0)
+        return depths
 
     def path(self, node: int) -> list[int]:
         """Indices from the root's child down to `node`, inclusive; empty for -1."""

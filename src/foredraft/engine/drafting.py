@@ -17,6 +17,7 @@ from foredraft.core import Context, Draft, FloatArray, Verdict
 from foredraft.engine.scheduler import Slice
 from foredraft.engine.sequence import Sequence as EngineSequence
 from foredraft.governor.governor import Governor
+from foredraft.governor.plan import Choice
 from foredraft.governor.turns import Load, Run, Turn
 from foredraft.proposers.base import GoesOn, Proposer, check_draft, whole
 from foredraft.steps import StepRecord
@@ -228,8 +229,7 @@ class Drafting:
             else:
                 running.setdefault(choice.proposer, []).append(turn)
         for name, asking in running.items():
-            budgets = [plan.choices[turn.context.id].num_tokens for turn in asking]
-            self._planned |= self._run(name, asking, budgets)
+            self._planned |= self._run(name, asking, [plan.choices[turn.context.id] for turn in asking])
         return self._planned
 
     def _turn(self, part: Slice) -> Turn:
@@ -241,13 +241,16 @@ class Drafting:
             for name in names
             if not self._proposers[name].is_free and self._may(sequence, name)
         }
-        return Turn(sequence.context, sequence.route, budget, runners, sequence.room + 1)
+        width = self._width(sequence, "auto")
+        widths = {name: width for name in runners if self._proposers[name].grows_trees}
+        return Turn(sequence.context, sequence.route, budget, runners, sequence.room + 1, widths)
 
-    def _run(self, name: str, turns: Sequence[Turn], budgets: Sequence[int]) -> dict[int, Draft]:
+    def _run(self, name: str, turns: Sequence[Turn], choices: Sequence[Choice]) -> dict[int, Draft]:
         """Drafts of a proposer that runs a model, timed."""
         contexts = [turn.context for turn in turns]
+        budgets, widths = [choice.num_tokens for choice in choices], [choice.width for choice in choices]
         start = self._clock()
-        drafts = self._ask(name, contexts, budgets, [1] * len(turns), self._governor.goes_on(name, turns))
+        drafts = self._ask(name, contexts, budgets, widths, self._governor.goes_on(name, turns))
         ids = [context.id for context in contexts]
         self._runs[name] = Run(
             budgets=dict(zip(ids, budgets, strict=True)),

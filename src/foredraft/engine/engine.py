@@ -195,9 +195,9 @@ class Engine:
         stats.num_steps += 1
         stats.num_tokens += len(emitted)
         if draft.tokens:
-            num_accepted, is_rejected = min(len(emitted), len(verdict.path)), emitted[-1][1] == "corrected"
-            stats.record(draft.proposer, len(draft.tokens), num_accepted, is_rejected)
-            self._recorder.draft(sequence.context.id, draft, num_accepted, is_rejected)
+            path, is_rejected = verdict.path[: len(emitted)], emitted[-1][1] == "corrected"
+            stats.record(draft.proposer, len(draft.tokens), len(path), is_rejected)
+            self._recorder.draft(sequence.context.id, draft, path, is_rejected)
         chunks = [
             Chunk(
                 context_id=sequence.context.id,

@@ -8,7 +8,8 @@ drafts with what came; those that run a model are *probed* now and then, paid fr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from foredraft.core import Draft, Speculation
 from foredraft.errors import ConfigError
@@ -22,12 +23,15 @@ from foredraft.governor.reach import Reach
 from foredraft.governor.report import RouteReport, Switches, crossover
 from foredraft.governor.rest import Rest
 from foredraft.governor.shadows import Shadows
+from foredraft.governor.shape import alphas, likely_tree, num_rows
+from foredraft.governor.trials import grades, trials
 from foredraft.governor.turns import GoesOn, Load, Run, Turn
 from foredraft.steps import StepRecord
 
 PROBING = 0.005  # share of the time that probes may cost
 PROBE_DEPTH = 2
-MOST_DEPTH = 8  # tokens that a proposer which runs a model may draft
+MOST_DEPTH = 8  # tokens that a proposer which runs a model may draft, one after the other
+MOST_TOKENS = 16  # the same in all branches of a tree
 HORIZON = 16  # steps over which reading up for a proposer has to pay
 KEPT_STEPS = 8  # steps without a draft after which drafting counts as stopped
 MOST_ALLOWANCE_S = 1.0
@@ -194,19 +198,13 @@ class Governor:
         for outcome in record.drafts:
             draft = drafts.get(outcome.context_id)
             if draft is not None:
-                self.acceptance.observe(
-                    outcome.context_id,
-                    record.routes[outcome.context_id],
-                    draft.proposer,
-                    draft.grades,
-                    outcome.num_accepted,
-                    outcome.is_rejected,
-                )
-                run = runs.get(draft.proposer)
-                if run is not None:
-                    budget = run.budgets[outcome.context_id]
-                    route = record.routes[outcome.context_id]
-                    self._reach.observe(route, draft.proposer, budget, len(draft.tokens), outcome.num_accepted)
+                context_id, route, name = outcome.context_id, record.routes[outcome.context_id], draft.proposer
+                tried = list(trials(draft, outcome.path, outcome.is_rejected))
+                self.acceptance.observe(context_id, route, name, tried)
+                if name in runs and self._plan:
+                    choice = self._plan.choices[context_id]
+                    budget = runs[name].budgets[context_id]
+                    self._reach.observe(route, name, choice.width, budget, len(draft.tokens), outcome.path)
         drafted = () if self._is_probe else record.drafts  # a probe decides nothing
         drafting = {record.routes[outcome.context_id] for outcome in drafted if outcome.context_id in drafts}
         for route in set(record.routes.values()):
@@ -276,27 +274,33 @@ class Governor:
         ready = [
             Candidate(
                 draft.proposer,
-                survival(context.id, route, draft.proposer, draft.grades or [None] * len(draft.tokens)),
+                survival(context.id, route, draft.proposer, grades(draft), draft.parents),
                 is_ready=True,
             )
             for draft in offers
         ]
-        depth = min(turn.budget, MOST_DEPTH)
-        runs = []
-        for name, ends_drafts in turn.runners.items():
-            catch_up = max(0, len(context.tokens) - self._num_read(context.id, name) - depth - 1)
-            chances = survival(context.id, route, name, [None] * depth)
-            reach: tuple[float, ...] = ()
-            if ends_drafts:
-                chances, reach = self._reach.estimate(route, name, chances)
-            runs.append(Candidate(name, chances, is_ready=False, reach=reach, catch_up=catch_up))
         return Seat(
             context_id=context.id,
             route=route,
             context_len=len(context.tokens),
             horizon=max(1, min(turn.num_left, HORIZON)),
-            candidates=(*ready, *runs),
+            candidates=(*ready, *(run for name in turn.runners for run in self._runs(turn, name))),
         )
+
+    def _runs(self, turn: Turn, name: str) -> Iterator[Candidate]:
+        """A proposer that would have to run a model, with a chain and, where it may, with a tree."""
+        context_id, route, num_tokens = turn.context.id, turn.route, len(turn.context.tokens)
+        depth, width = min(turn.budget, MOST_DEPTH), turn.widths.get(name, 1)
+        catch_up = max(0, num_tokens - self._num_read(context_id, name) - depth - 1)
+        chances = self.acceptance.survival(context_id, route, name, [None] * depth)
+        shapes: dict[int, tuple[tuple[float, ...], tuple[int, ...]]] = {1: (chances, ())}
+        if width > 1:
+            shapes[width] = likely_tree(alphas(chances), width, min(turn.budget, MOST_TOKENS))
+        for width, (survival, parents) in shapes.items():
+            reach: tuple[float, ...] = ()
+            if turn.runners[name]:
+                survival, reach = self._reach.estimate(route, name, width, survival)
+            yield Candidate(name, survival, False, reach, catch_up, width, parents)
 
     def _probe(self, snapshot: Snapshot, turns: Sequence[Turn]) -> Plan | None:
         """Let a proposer that runs a model draft a little although it does not seem to pay, if there is time for it."""
@@ -304,7 +308,7 @@ class Governor:
             (seat, candidate, turn.budget)
             for seat, turn in zip(snapshot.seats, turns, strict=True)
             for candidate in seat.candidates
-            if not candidate.is_ready and turn.budget
+            if not candidate.is_ready and candidate.width == 1 and turn.budget
         ]
         if not options:
             return None
@@ -330,8 +334,10 @@ class Governor:
     ) -> None:
         for name, run in runs.items():
             cost = self.curves.draft(name).cost
-            lens = run.num_tokens.values()
-            expected = sum(cost(sum(n > depth for n in lens)) for depth in range(max(lens, default=0)))
+            rows = Counter[int]()  # of its passes, by depth
+            for context_id in run.num_tokens:
+                rows.update(num_rows(drafts[context_id]))
+            expected = sum(cost(count) for count in rows.values())
             behind = 0
             for context_id, num_tokens in run.context_lens.items():
                 behind += max(0, num_tokens - self._num_read(context_id, name) - 1)
