@@ -192,8 +192,15 @@ class Drafting:
                     asking.setdefault(names[rank], []).append(part)
             for name, parts in asking.items():
                 able = [part for part in parts if self._may(part.sequence, name)]
-                drafts |= self._ask(name, [p.sequence.context for p in able], [p.draft_budget for p in able])
+                widths = [self._width(part.sequence, "on") for part in able]
+                drafts |= self._ask(name, [p.sequence.context for p in able], [p.draft_budget for p in able], widths)
         return drafts
+
+    def _width(self, sequence: EngineSequence, mode: str) -> int:
+        """How many children a node of a draft may have."""
+        context = sequence.context
+        has_chains_only = context.rule == "block" and context.params.temperature > 0
+        return 1 if has_chains_only else sequence.speculation.width_in(mode)
 
     def _by_plan(self, slices: Sequence[Slice], deciding: Sequence[Slice]) -> dict[int, Draft]:
         """Make the drafts that are free, let the governor choose, then make those of the others that it chose.
@@ -208,7 +215,7 @@ class Drafting:
         for name in dict.fromkeys(name for part in slices for name in part.sequence.proposers):
             if self._proposers[name].is_free:
                 able = [s for s in slices if name in s.sequence.proposers and self._may(s.sequence, name)]
-                made = self._ask(name, [s.sequence.context for s in able], [s.draft_budget for s in able])
+                made = self._ask(name, [s.sequence.context for s in able], [s.draft_budget for s in able], ())
                 for context_id, draft in made.items():
                     offers.setdefault(context_id, []).append(draft)
         plan = self._governor.plan(turns, offers, self._load)
@@ -245,7 +252,7 @@ class Drafting:
         """Drafts of a proposer that runs a model, timed."""
         contexts = [turn.context for turn in turns]
         start = self._clock()
-        drafts = self._ask(name, contexts, budgets, self._governor.goes_on(name, turns))
+        drafts = self._ask(name, contexts, budgets, [1] * len(turns), self._governor.goes_on(name, turns))
         ids = [context.id for context in contexts]
         self._runs[name] = Run(
             budgets=dict(zip(ids, budgets, strict=True)),
@@ -265,7 +272,12 @@ class Drafting:
         )
 
     def _ask(
-        self, name: str, contexts: Sequence[Context], budgets: Sequence[int], goes_on: GoesOn = whole
+        self,
+        name: str,
+        contexts: Sequence[Context],
+        budgets: Sequence[int],
+        widths: Sequence[int],
+        goes_on: GoesOn = whole,
     ) -> dict[int, Draft]:
         """A proposer's drafts, checked, without what a constraint forbids anyway."""
         if not contexts:
@@ -273,7 +285,9 @@ class Drafting:
         self._asked.update(context.id for context in contexts)
         try:
             drafts: dict[int, Draft] = {}
-            offers = self._proposers[name].propose_while(contexts, budgets, goes_on)
+            proposer = self._proposers[name]
+            trees = {"widths": widths} if proposer.grows_trees else {}
+            offers = proposer.propose_while(contexts, budgets, goes_on, **trees)
             for context, budget, offer in zip(contexts, budgets, offers, strict=True):
                 if offer and offer.tokens:
                     check_draft(offer, name, context, budget, self._vocab_size)

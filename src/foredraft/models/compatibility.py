@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,3 +45,9 @@ def draftable_tokens(target: Tokenizer, draft: Tokenizer) -> NDArray[np.bool_]:
             f"target and draft differ in {len(different)} tokens ({named}); choose a draft model of the target's family"
         )
     return draftable
+
+
+def tokens_sha256(tokenizer: Tokenizer) -> str:
+    """By which a drafter's file names the tokenizer it was trained for: the SHA-256, in hex, of all token strings, each
+    followed by a zero byte."""
+    return hashlib.sha256("".join(f"{token}\0" for token in tokenizer.tokens).encode()).hexdigest()

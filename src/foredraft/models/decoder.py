@@ -5,31 +5,33 @@ Llama (2302.13971), Qwen2, Qwen3 and Gemma 3 are one pre-norm transformer; where
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from foredraft.core import FloatArray
-from foredraft.errors import ModelError
+from foredraft.core import FloatArray, IntArray
 from foredraft.kv.cache import PagedKV
 from foredraft.models import architecture
 from foredraft.models.architecture import Architecture
 from foredraft.models.gguf import GGUFFile
-from foredraft.ops import quants
-from foredraft.ops.base import AttentionSpec, Batch, Layer, Ops, Tensor
+from foredraft.models.weights import Weights
+from foredraft.ops.base import AttentionSpec, Batch, Layer, Ops, TensorType
 
 
 class Decoder:
     """A model ready to run. Immutable after loading; all state of sequences lives in a `PagedKV`."""
 
-    def __init__(self, file: GGUFFile, ops: Ops) -> None:
+    def __init__(self, file: GGUFFile, ops: Ops, kept: IntArray | None = None) -> None:
         """Load every weight of `file` into `ops`.
+
+        kept: int32, rising; the tokens whose logits are computed, in this order. None: all.
 
         Raises:
             ModelError: unknown architecture, or a tensor that is missing, misshapen or not understood.
         """
-        weights = _Weights(file, ops)
+        weights = Weights(file.path, file.tensors, ops)
         self.ops = ops
         self.arch = arch = architecture.read(file, weights.optional_vector("rope_freqs.weight"))
         self.embedding = weights.tensor("token_embd.weight", (-1, arch.hidden))
@@ -38,13 +40,18 @@ class Decoder:
         self._prepared_layers = [ops.layer(layer) for layer in self.layers]
         self.output_norm = weights.vector("output_norm.weight", arch.hidden)
         tied = "output.weight" not in file.tensors
-        self.output = weights.matrix("token_embd" if tied else "output", self.vocab_size, arch.hidden)
+        self.kept = kept
+        self.output = weights.matrix("token_embd" if tied else "output", self.vocab_size, arch.hidden, kept)
         weights.check_all_used()
+        sizes: Counter[TensorType] = Counter()
+        for tensor in file.tensors.values():
+            sizes[tensor.type] += math.prod(tensor.shape)
+        self.weight_type = sizes.most_common(1)[0][0]  # of most weights
 
     def forward(self, batch: Batch, kv: PagedKV) -> FloatArray:
         """One pass over the rows of `batch`; writes their keys and values to `kv`.
 
-        Returns the logits of the wanted rows, float32 [wanted, vocabulary].
+        Returns the logits of the wanted rows, float32 [wanted, vocabulary], or [wanted, len(kept)].
         """
         return self.forward_tapped(batch, kv, ())[0]
 
@@ -67,14 +74,19 @@ class Decoder:
                 ops.forward(x, self._prepared_layers[depth], kv.layers[depth], batch)
         return self._logits(x, batch), features.reshape(len(x), -1)
 
+    @property
+    def num_logits(self) -> int:
+        """Of a row: the vocabulary's size, or how many tokens are kept of it."""
+        return self.vocab_size if self.kept is None else len(self.kept)
+
     def _logits(self, x: FloatArray, batch: Batch) -> FloatArray:
         if not len(batch.wanted):
-            return np.empty((0, self.vocab_size), np.float32)
+            return np.empty((0, self.num_logits), np.float32)
         wanted = x if len(batch.wanted) == len(x) else x[batch.wanted]
         return self.ops.project(wanted, self.output_norm, self.arch.norm_eps, (self.output,))[0]
 
 
-def _layer(weights: _Weights, arch: Architecture, index: int) -> Layer:
+def _layer(weights: Weights, arch: Architecture, index: int) -> Layer:
     prefix = f"blk.{index}."
     heads, kv_heads, hidden = arch.num_heads * arch.head_dim, arch.num_kv_heads * arch.head_dim, arch.hidden
     ffn = weights.tensor(f"{prefix}ffn_gate.weight", (-1, hidden)).shape[0]
@@ -109,46 +121,3 @@ def _layer(weights: _Weights, arch: Architecture, index: int) -> Layer:
         activation=arch.activation,
         eps=arch.norm_eps,
     )
-
-
-class _Weights:
-    """Hands out tensors by name with their shapes checked, and remembers which: one that nobody asked for means that
-    the model has parts we do not understand, and running without them would give wrong numbers."""
-
-    def __init__(self, file: GGUFFile, ops: Ops) -> None:
-        self._file, self._ops = file, ops
-        self._used: set[str] = set()
-
-    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The tensor `name`; -1 in `shape` allows any size there."""
-        tensor = self._file.tensors.get(name)
-        if tensor is None:
-            raise ModelError(f"{self._file.path}: tensor {name} is missing; the file is incomplete, fetch it again")
-        self._used.add(name)
-        fits = len(tensor.shape) == len(shape) and all(
-            want in (-1, have) for want, have in zip(shape, tensor.shape, strict=True)
-        )
-        if not fits:
-            raise ModelError(f"{self._file.path}: tensor {name} has shape {tensor.shape}, expected {shape}")
-        return tensor
-
-    def vector(self, name: str, size: int) -> FloatArray:
-        tensor = self.tensor(name, (size,))
-        return np.array(quants.dequantize(tensor.type, tensor.data), np.float32)
-
-    def optional_vector(self, name: str) -> FloatArray | None:
-        return self.vector(name, -1) if name in self._file.tensors else None
-
-    def matrix(self, name: str, outputs: int, inputs: int) -> Any:
-        """The matrix `name`.weight and, where the file has one, its bias."""
-        tensor = self.tensor(f"{name}.weight", (outputs, inputs))
-        bias = self.vector(f"{name}.bias", outputs) if f"{name}.bias" in self._file.tensors else None
-        return self._ops.matrix(tensor, bias)
-
-    def check_all_used(self) -> None:
-        unknown = sorted(set(self._file.tensors) - self._used)
-        if unknown:
-            raise ModelError(
-                f"{self._file.path}: this model has parts that are not supported: tensor {unknown[0]}"
-                + (f" and {len(unknown) - 1} more" if len(unknown) > 1 else "")
-            )

@@ -88,7 +88,7 @@ def read(path: str | os.PathLike[str]) -> GGUFFile:
         ModelError: whatever is wrong with the path or the bytes; no other exception.
     """
     path = Path(path)
-    data = _map(path)
+    data = memory_map(path)
     if data[:4] != MAGIC:
         fail(path, _foreign(data[:256]))
     cursor = Cursor(path, data, len(MAGIC))
@@ -107,25 +107,29 @@ def read(path: str | os.PathLike[str]) -> GGUFFile:
     return GGUFFile(path, metadata, _read_tensors(cursor, num_tensors, alignment))
 
 
-def _map(path: Path) -> mmap.mmap:
-    """Memory map of a regular, non-empty file."""
+def memory_map(path: Path, what: str = "GGUF file") -> mmap.mmap:
+    """Memory map of a regular, non-empty file; `what` it should be is named in errors.
+
+    Raises:
+        ModelError: there is no such file, or it cannot be read.
+    """
     try:
         # Looked at before it is opened: opening a pipe would wait for a writer.
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            fail(path, "is a directory; give the GGUF file in it")
+            fail(path, f"is a directory; give the {what} in it")
         if not stat.S_ISREG(mode):
-            fail(path, "is not a regular file; give a GGUF file")
+            fail(path, f"is not a regular file; give a {what}")
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 fail(path, "is empty; download the model again")
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError:
-        fail(path, "does not exist; give the path of a GGUF file")
+        fail(path, f"does not exist; give the path of a {what}")
     except PermissionError:
         fail(path, "may not be read by this user; change its permissions")
     except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read ({error}); give the path of a GGUF file") from error
+        raise ModelError(f"{path} cannot be read ({error}); give the path of a {what}") from error
 
 
 def _foreign(head: bytes) -> str:
