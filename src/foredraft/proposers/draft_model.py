@@ -6,24 +6,18 @@ Its keys and values live in a paged cache of its own. Rows it drafted stay provi
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from foredraft import _native
 from foredraft.core import Context, Draft, FloatArray
 from foredraft.errors import ConfigError, ForedraftError
 from foredraft.kv.batch import BatchBuilder
 from foredraft.kv.cache import SequenceKV
 from foredraft.proposers.base import DraftModel, GoesOn, Proposer, Resources, whole
-from foredraft.sampling.processors import process
-from foredraft.sampling.sampler import BlockNoise, draft_token
+from foredraft.proposers.drawing import draw
 
-# By how much a token's logit has to exceed all others for a grade: accepted as often as not below the first lead, and
-# nearly always above the last (0.5B drafting for 1.5B).
-LEADS = (0.5, 1.0, 2.0, 3.0, 4.5)
 MAX_ROWS = 512  # of one pass, so that catching up with a long prompt needs no more memory than a prefill chunk
 
 
@@ -119,27 +113,13 @@ class DraftModelProposer(Proposer):
             else:
                 self._model.kv.commit(job.state.kv, job.context.tokens[job.state.kv.length :])
             try:
-                token, law, grade = self._draw(row, job.context, job.tokens)
+                token, law, grade = draw(row, job.context, job.tokens, self._eos_ids, self._model.allowed)
             except ForedraftError:  # this row has nothing to choose from; the others' drafts go on
                 job.budget = len(job.tokens)
                 continue
             job.tokens.append(token)
             job.laws.append(law)
             job.grades.append(grade)
-
-    def _draw(self, logits: FloatArray, context: Context, drafted: list[int]) -> tuple[int, FloatArray | None, int]:
-        """A token, the law it was drawn from where that has to be known, and its grade."""
-        params = context.params
-        # A token that the target's mask forbids could only be refused, unless no other can be drafted.
-        mask = context.constraint.mask(drafted) if context.constraint else None
-        if mask is not None and not (mask & self._model.allowed).any():
-            mask = None
-        scores = process(logits, params, *context.history(drafted), self._eos_ids, mask)
-        noise = BlockNoise(context.key, len(context.tokens))
-        token, law = draft_token(scores, params.temperature, context.rule, noise, len(drafted))
-        best, second = _native.highest(scores, 2)
-        lead = float(scores[token] - scores[best if token != best else second])
-        return token, law, bisect_right(LEADS, lead)
 
     def _to_target(self, logits: FloatArray) -> FloatArray:
         """Draft logits [rows, draft vocabulary] over the target's vocabulary, padding at minus infinity."""
