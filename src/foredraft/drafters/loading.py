@@ -1,0 +1,59 @@
+"""Loading a drafter for its target: the checkpoint, whether it is for this target, and the network in it."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Protocol
+
+from foredraft.drafters import checkpoint as checkpoints
+from foredraft.drafters.checkpoint import Checkpoint
+from foredraft.models.compatibility import tokens_sha256
+from foredraft.models.decoder import Decoder
+from foredraft.models.gguf_cursor import fail
+from foredraft.models.tokenizer import Tokenizer
+
+# kind: the module of its network, whose `create` makes it of a checkpoint and a target.
+_NETWORKS = {"eagle": "foredraft.drafters.eagle", "eagle3": "foredraft.drafters.eagle"}
+
+
+class Drafter(Protocol):
+    """A network ready to run for its target.
+
+    kind: one of checkpoint.KINDS, and the name of its proposer. kv_shape: layers, KV heads and their size in its cache
+    of keys and values, or None where it has none.
+    """
+
+    kind: str
+    kv_shape: tuple[int, int, int] | None
+
+
+def load(path: str | os.PathLike[str], target: Decoder, tokenizer: Tokenizer) -> Drafter:
+    """The drafter at `path`, ready to run for `target`, whose tokenizer is given.
+
+    Raises:
+        ModelError: it cannot be read, is for another target, or is of a kind that is not run; the message says which.
+        UnavailableError: its weights are pickled by PyTorch, which is not installed.
+    """
+    checkpoint = checkpoints.read(path)
+    if checkpoint.kind not in _NETWORKS:
+        fail(checkpoint.path, f"is of kind {checkpoint.kind}; drafters of these are run: {', '.join(_NETWORKS)}")
+    _check_target(checkpoint, target, tokenizer)
+    drafter: Drafter = import_module(_NETWORKS[checkpoint.kind]).create(checkpoint, target)
+    return drafter
+
+
+def _check_target(checkpoint: Checkpoint, target: Decoder, tokenizer: Tokenizer) -> None:
+    """Compare what the configuration says of the target with what it is."""
+    own = {
+        "vocab_size": target.vocab_size,
+        "target_hidden_size": target.arch.hidden,
+        "num_target_layers": target.arch.num_layers,
+    }
+    for key, value in own.items():
+        given = checkpoint.size(key, value)
+        if given != value:
+            fail(checkpoint.path, f"is for a target whose {key} is {given}; this target's is {value}")
+    digest = checkpoint.get("tokenizer_sha256", str, "")
+    if digest and digest != tokens_sha256(tokenizer):
+        fail(checkpoint.path, "was trained for another tokenizer than this target's; train it for this target")
