@@ -25,7 +25,7 @@ from fakes import (
 from foredraft.core import Context, SamplingParams, Speculation
 from foredraft.errors import ConfigError
 from foredraft.kv.cache import PagedKV
-from foredraft.proposers import draft_model
+from foredraft.proposers import draft_model, drawing
 from foredraft.proposers.base import DraftModel, Resources, whole
 from foredraft.sampling.noise import noise_key
 from foredraft.sampling.processors import probabilities, process

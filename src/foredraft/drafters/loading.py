@@ -14,7 +14,11 @@ from foredraft.models.gguf_cursor import fail
 from foredraft.models.tokenizer import Tokenizer
 
 # kind: the module of its network, whose `create` makes it of a checkpoint and a target.
-_NETWORKS = {"eagle": "foredraft.drafters.eagle", "eagle3": "foredraft.drafters.eagle"}
+_NETWORKS = {
+    "eagle": "foredraft.drafters.eagle",
+    "eagle3": "foredraft.drafters.eagle",
+    "medusa": "foredraft.drafters.medusa",
+}
 
 
 class Drafter(Protocol):
