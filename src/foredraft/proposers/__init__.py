@@ -19,6 +19,7 @@ ALWAYS = (GRAMMAR, PREDICTION)  # draft from what comes with a request, so they 
 BUILT_IN = {
     GRAMMAR: "foredraft.proposers.grammar:create",
     "lookup": "foredraft.proposers.lookup:create",
+    "suffix": "foredraft.proposers.suffix:create",
     "draft_model": "foredraft.proposers.draft_model:create",
     PREDICTION: "foredraft.proposers.prediction:create",
 }
