@@ -101,13 +101,13 @@ def test_drafts_end_where_they_are_not_to_go_on(made):
     fed(proposer, tokens)
     seen = []
 
-    def goes_on(grades):
-        seen.append(dict(grades))
-        return [number for number, each in grades.items() if len(each) < 2]
+    def goes_on(paths):
+        seen.append(dict(paths))
+        return [number for number, [path] in paths.items() if len(path) < 2]
 
     [draft] = proposer.propose_while([context_of(tokens)], [3], goes_on)
     assert len(draft.tokens) == 2
-    assert [len(grades[0]) for grades in seen] == [1, 2]
+    assert [len(paths[0][0]) for paths in seen] == [1, 2]
 
 
 def test_nothing_is_drafted_from_an_older_hidden_state(made):

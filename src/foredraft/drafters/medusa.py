@@ -8,7 +8,6 @@ the heads may share one matrix and guess among a few tokens only (`token_map`). 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +32,8 @@ _NAMINGS = (
     _Naming(re.compile(_PREFIX + r"blocks\.(\d+)\.layers\.(\d+)\.weight"), "blocks.{}.layers.{}", "lm_heads.{}"),
     _Naming(re.compile(_PREFIX + r"(\d+)\.(\d+)\.linear\.weight"), "{}.{}.linear", "{}.{}"),
 )
+
+_ADVICE = "choose heads that were trained for this target"
 
 
 class _Names(NamedTuple):
@@ -60,12 +61,11 @@ class MedusaHeads:
         self.taps = (target.arch.num_layers,)
         self.vocab_size = target.vocab_size
         self.target_ids = _target_ids(checkpoint, target)
-        checkpoint = _trimmed(checkpoint, names.outputs, self.target_ids)
-        size = target.vocab_size if self.target_ids is None else len(self.target_ids)
-        _check_fits(checkpoint, names, size, hidden)
+        size, kept = _output_size(checkpoint, names, self.target_ids, target.vocab_size)
+        _check_width(checkpoint, names, hidden)
         weights = checkpoint.weights(target.ops, target.weight_type)
         self._layers = [[weights.matrix(name, hidden, hidden) for name in head] for head in names.layers]
-        self._outputs = [weights.matrix(name, size, hidden) for name in names.outputs] or [target.output]
+        self._outputs = [weights.matrix(name, size, hidden, kept) for name in names.outputs] or [target.output]
         weights.check_all_used()
 
     @property
@@ -127,36 +127,32 @@ def _target_ids(checkpoint: Checkpoint, target: Decoder) -> IntArray | None:
     if not (len(tokens) and is_known.all() and len(np.unique(tokens)) == len(tokens)):
         fail(
             checkpoint.path,
-            f"has a token_map that does not name different tokens of the target, of which there are "
-            f"{target.vocab_size}; choose heads that were trained for this target",
+            "has a token_map that does not name different tokens of the target, of which there are "
+            f"{target.vocab_size}; {_ADVICE}",
         )
     return tokens.astype(np.int32)
 
 
-def _trimmed(checkpoint: Checkpoint, outputs: list[str], tokens: IntArray | None) -> Checkpoint:
-    """The same, with output matrices over all of the target's tokens cut to those in the map."""
-    if tokens is None:
-        return checkpoint
-    tensors = dict(checkpoint.tensors)
-    for name in (f"{output}.weight" for output in outputs):
-        whole = tensors.get(name)
-        if whole is not None and len(whole.shape) == 2 and len(tokens) < whole.shape[0] > tokens.max():
-            rows = whole.data.reshape(whole.shape[0], -1)[tokens]
-            tensors[name] = replace(whole, shape=(len(tokens), whole.shape[1]), data=rows.reshape(-1), is_mapped=False)
-    return replace(checkpoint, tensors=tensors)
-
-
-def _check_fits(checkpoint: Checkpoint, names: _Names, size: int, hidden: int) -> None:
-    """Raise ModelError where the first head is clearly of another target."""
-    advice = "choose heads that were trained for this target"
+def _check_width(checkpoint: Checkpoint, names: _Names, hidden: int) -> None:
     width = checkpoint.tensors[f"{names.layers[0][0]}.weight"].shape[-1]
     if width != hidden:
-        fail(checkpoint.path, f"has heads for hidden states of {width} numbers, the target's have {hidden}; {advice}")
-    output = checkpoint.tensors.get(f"{names.outputs[0]}.weight") if names.outputs else None
-    if output is not None and output.shape[0] != size:
-        fail(checkpoint.path, f"has heads that guess among {output.shape[0]} tokens, expected are {size}; {advice}")
-    if not names.outputs and "token_map" in checkpoint.arrays:
-        fail(checkpoint.path, "has a token_map, but no output matrix lm_head.weight for its tokens")
+        fail(checkpoint.path, f"has heads for hidden states of {width} numbers, the target's have {hidden}; {_ADVICE}")
+
+
+def _output_size(
+    checkpoint: Checkpoint, names: _Names, target_ids: IntArray | None, vocab_size: int
+) -> tuple[int, IntArray | None]:
+    """Rows of the output matrices, and which of them count: of all the target's tokens only those of the map do."""
+    size = vocab_size if target_ids is None else len(target_ids)
+    if not names.outputs:
+        if target_ids is not None:
+            fail(checkpoint.path, "has a token_map, but no output matrix lm_head.weight for its tokens")
+        return size, None
+    first = checkpoint.tensors.get(f"{names.outputs[0]}.weight")
+    given = size if first is None else first.shape[0]
+    if given not in (size, vocab_size):
+        fail(checkpoint.path, f"has heads that guess among {given} tokens, expected are {size}; {_ADVICE}")
+    return given, target_ids if given > size else None
 
 
 def create(checkpoint: Checkpoint, target: Decoder) -> MedusaHeads:

@@ -63,7 +63,7 @@ class MedusaProposer(Proposer):
         while active:
             active = [job for job in active if self._draw_one(job)]
             active = [job for job in active if len(job.drawn) < len(job.logits)]
-            going_on = goes_on({job.number: [each.grade for each in job.drawn] for job in active}) if active else ()
+            going_on = goes_on({job.number: [[each.grade for each in job.drawn]] for job in active}) if active else ()
             active = [job for job in active if job.number in going_on]
         drafts: list[Draft | None] = [None] * len(contexts)
         for job in jobs:
