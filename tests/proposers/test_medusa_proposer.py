@@ -144,3 +144,17 @@ def test_other_rules_go_through(made, rule):
     [result] = llm.generate("abc", params, Speculation(mode="on", k=3, rule=rule))
     assert len(result.token_ids) == 40
     assert result.stats.num_accepted > 0
+
+
+def test_a_tree_is_a_product_of_the_heads_best(made):
+    proposer = made()[1]
+    tokens = [5, 6, 7, 8, 9]
+    logits = proposer._heads.logits(fed(proposer, tokens), 3)[:, 0]
+    [draft] = proposer.propose_while([context_of(tokens)], [12], whole, [3])
+    assert len(draft.tokens) == 12
+    assert draft.probs is None
+    depths = [len(draft.path(node)) - 1 for node in range(12)]
+    assert set(depths) == {0, 1, 2}
+    for depth in range(3):
+        best = set(proposer._heads.target_ids[np.argsort(-logits[depth])[:3]])
+        assert {token for token, at in zip(draft.tokens, depths, strict=True) if at == depth} <= best

@@ -18,6 +18,7 @@ _NETWORKS = {
     "eagle": "foredraft.drafters.eagle",
     "eagle3": "foredraft.drafters.eagle",
     "medusa": "foredraft.drafters.medusa",
+    "mtp": "foredraft.drafters.mtp",
 }
 
 

@@ -1,36 +1,20 @@
 """Medusa heads draft (Cai et al. 2401.10774): one pass over all heads of all sequences makes whole drafts.
 
-A head knows the target's hidden state and not which tokens were drafted before its own. Its token is chosen like a
-draft model's all the same, drawn from its law where the rule has to know it: a point mass on its best token would be
-accepted less often where the text is open, and never more often where it is not.
+A head knows the target's hidden state, not which tokens were drafted before its own: at one depth all nodes of a tree
+get the same children. A chain's tokens are chosen like a draft model's all the same, drawn from the head's law where
+the rule has to know it: as point masses its best tokens are accepted less often where the text is open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
 from foredraft.core import Context, Draft, FloatArray
 from foredraft.drafters.medusa import MedusaHeads
-from foredraft.errors import ForedraftError
-from foredraft.proposers.base import GoesOn, Proposer, whole
-from foredraft.proposers.drawing import Drawn, draw
-
-
-@dataclass(eq=False)
-class _Job:
-    """One context's draft in the making. logits: [heads, draft vocabulary]."""
-
-    number: int  # in the call
-    context: Context
-    logits: FloatArray
-    drawn: list[Drawn] = field(default_factory=list)
-
-    @property
-    def tokens(self) -> list[int]:
-        return [each.token for each in self.drawn]
+from foredraft.proposers.base import GoesOn, Paths, Proposer, whole
+from foredraft.proposers.tree import Growth, grow
 
 
 class MedusaProposer(Proposer):
@@ -38,14 +22,12 @@ class MedusaProposer(Proposer):
 
     name = "medusa"
     ends_drafts = True
+    grows_trees = True
 
     def __init__(self, heads: MedusaHeads, eos_ids: Collection[int]) -> None:
         """eos_ids: the target's."""
         self.taps = heads.taps
         self._heads, self._eos_ids = heads, eos_ids
-        self._draftable = np.full(heads.vocab_size, heads.target_ids is None)
-        if heads.target_ids is not None:
-            self._draftable[heads.target_ids] = True
         self._newest: dict[int, tuple[int, FloatArray]] = {}  # context: position of its newest hidden state, and that
 
     def feed(self, context_id: int, start: int, features: FloatArray) -> None:
@@ -57,44 +39,46 @@ class MedusaProposer(Proposer):
     def propose(self, contexts: Sequence[Context], budgets: Sequence[int]) -> list[Draft | None]:
         return self.propose_while(contexts, budgets, whole)
 
-    def propose_while(self, contexts: Sequence[Context], budgets: Sequence[int], goes_on: GoesOn) -> list[Draft | None]:
-        jobs = self._jobs(contexts, budgets)
-        active = jobs
-        while active:
-            active = [job for job in active if self._draw_one(job)]
-            active = [job for job in active if len(job.drawn) < len(job.logits)]
-            going_on = goes_on({job.number: [[each.grade for each in job.drawn]] for job in active}) if active else ()
-            active = [job for job in active if job.number in going_on]
+    def propose_while(
+        self, contexts: Sequence[Context], budgets: Sequence[int], goes_on: GoesOn, widths: Sequence[int] = ()
+    ) -> list[Draft | None]:
+        asked = zip(contexts, budgets, widths or [1] * len(contexts), strict=True)
+        growths = [
+            Growth(number, context, budget, width)
+            for number, (context, budget, width) in enumerate(asked)
+            if self._is_ready(context)
+        ]
         drafts: list[Draft | None] = [None] * len(contexts)
-        for job in jobs:
-            drafts[job.number] = self._finish(job)
+        if not growths:
+            return drafts
+        logits = self._logits(growths)
+        num_heads = logits[growths[0].number].shape[0]
+
+        def feed(active: Sequence[Growth]) -> Iterator[FloatArray]:
+            for growth in active:
+                for node in growth.open:
+                    yield self._to_target(logits[growth.number][len(growth.path(node))])
+
+        def has_heads(paths: Paths) -> Collection[int]:
+            able = {number: nodes for number, nodes in paths.items() if len(nodes[0]) < num_heads}
+            return goes_on(able) if able else ()
+
+        grow(growths, feed, self._eos_ids, has_heads)
+        for growth in growths:
+            drafts[growth.number] = growth.draft(self.name)
         return drafts
 
-    def _jobs(self, contexts: Sequence[Context], budgets: Sequence[int]) -> list[_Job]:
-        """A job for each context whose newest hidden state is at hand: that of the token before its last."""
-        able = [
-            number
-            for number, context in enumerate(contexts)
-            if self._newest.get(context.id, (-1,))[0] == len(context.tokens) - 2 >= 0
-        ]
-        if not able:
-            return []
-        most = [min(budgets[number], self._heads.num_heads) for number in able]
-        hidden = np.stack([self._newest[contexts[number].id][1] for number in able])
-        logits = self._heads.logits(hidden, max(most))
-        return [
-            _Job(number, contexts[number], logits[:count, row])
-            for row, (number, count) in enumerate(zip(able, most, strict=True))
-        ]
+    def _is_ready(self, context: Context) -> bool:
+        """Whether the newest hidden state is that of the token before the context's last."""
+        position, _ = self._newest.get(context.id, (-1, None))
+        return position == len(context.tokens) - 2 >= 0
 
-    def _draw_one(self, job: _Job) -> bool:
-        """One more token; False where there is nothing to choose from."""
-        logits = self._to_target(job.logits[len(job.drawn)])
-        try:
-            job.drawn.append(draw(logits, job.context, job.tokens, self._eos_ids, self._draftable))
-        except ForedraftError:
-            return False
-        return True
+    def _logits(self, growths: Sequence[Growth]) -> dict[int, FloatArray]:
+        """Logits of the heads that are needed, by number: [heads, draft vocabulary]."""
+        most = min(max(growth.budget for growth in growths), self._heads.num_heads)
+        hidden = np.stack([self._newest[growth.context.id][1] for growth in growths])
+        rows = self._heads.logits(hidden, most).swapaxes(0, 1)
+        return {growth.number: own for growth, own in zip(growths, rows, strict=True)}
 
     def _to_target(self, logits: FloatArray) -> FloatArray:
         """Logits [draft vocabulary] over the target's vocabulary, minus infinity where there is none."""
@@ -103,9 +87,3 @@ class MedusaProposer(Proposer):
         out = np.full(self._heads.vocab_size, -np.inf, np.float32)
         out[self._heads.target_ids] = logits
         return out
-
-    def _finish(self, job: _Job) -> Draft | None:
-        if not job.drawn:
-            return None
-        laws = [each.law for each in job.drawn if each.law is not None]
-        return Draft.chain(self.name, job.tokens, np.stack(laws) if laws else None, [each.grade for each in job.drawn])
