@@ -23,6 +23,7 @@ BoolArray = NDArray[np.bool_]
 
 RULES = ("exact", "rejection", "block")
 SPECULATION_MODES = ("off", "auto", "on")
+MOST_DRAFTED = {"off": 0, "auto": 31, "on": 4}  # tokens in a step, where nobody says otherwise
 
 
 def _require(ok: bool, name: str, given: object, allowed: str) -> None:
@@ -133,8 +134,7 @@ class Speculation:
 
     def most_in(self, mode: str) -> int:
         """The same in another mode: that of the pool, say."""
-        default = {"off": 0, "on": 4, "auto": 31}[mode]
-        return default if self.k is None or mode == "off" else self.k
+        return MOST_DRAFTED[mode] if self.k is None or mode == "off" else self.k
 
     def width_in(self, mode: str) -> int:
         """Most tokens to draft for one place, in a mode."""

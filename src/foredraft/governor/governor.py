@@ -36,7 +36,7 @@ HORIZON = 16  # steps over which reading up for a proposer has to pay
 KEPT_STEPS = 8  # steps without a draft after which drafting counts as stopped
 MOST_ALLOWANCE_S = 1.0
 RECENT = 0.05  # weight of a step in what is known of the rate
-LISTENING = 4  # steps without drafts for one that tells of costs
+LISTENING = 8  # steps without drafts for one that tells of costs
 NO_PLAN = Plan({}, 0.0, 0.0, 0.0)
 RECENT_STEPS = 32  # for which a bound on rows is kept
 
@@ -77,9 +77,10 @@ class Governor:
         self._read: dict[int, dict[str, int]] = {}  # by context and proposer: tokens when it last ran
         self._step = 0
         self._last_draft = -KEPT_STEPS
-        self._most_rows: dict[int, int] = {}  # by sequences, as of lately
+        self._known_rows: dict[int, tuple[int, int]] = {}  # by sequences: when it was worked out, and most rows
         self._allowance_s = self._rate = self._turn_s = 0.0
         # Of the step that runs:
+        self.is_listening = True  # whether `end` wants to hear of it: of each, but of few in a rest
         self._turns: Sequence[Turn] = ()
         self._snapshot: Snapshot | None = None
         self._plan: Plan | None = None
@@ -101,33 +102,34 @@ class Governor:
         mode = self.pools[self.pool_of(route)].mode
         return mode if mode == "off" or asked.mode == "auto" else asked.mode
 
-    def is_resting(self, num_running: int) -> bool:
-        """Whether this step goes without asking anybody. num_running: sequences that run."""
-        if not self._rest.is_on(self._step) and self.most_rows(num_running) <= num_running:
-            self._rest.begin(self._step)
-        return self._rest.is_on(self._step)
+    def begin(self, num_running: int) -> int:
+        """A step begins in which somebody leaves drafts to the governor. num_running: sequences that run.
 
-    @property
-    def is_listening(self) -> bool:
-        """Whether the governor wants to hear of this step at its end: of each, but of few while it rests."""
-        return not self._rest.is_on(self._step) or self._step % LISTENING == 0
+        Returns how many rows drafts may add to theirs: none where it rests, or where not even right drafts would pay.
+        """
+        is_resting = self._rest.is_on(self._step)
+        num_more = 0 if is_resting else self._most_rows(num_running) - num_running
+        if not (is_resting or num_more):
+            self._rest.begin(self._step)
+        self.is_listening = num_more > 0 or self._step % LISTENING == 0
+        return num_more
 
     def pass_over(self) -> None:
-        """A step has ended of which it did not want to hear."""
+        """A step has ended that nobody listened to."""
         self._step += 1
 
-    def most_rows(self, num_sequences: int) -> int:
+    def _most_rows(self, num_sequences: int) -> int:
         """How many rows a pass for so many sequences may have: as many as would give the most tokens per second if all
         drafts were right. No more than `num_sequences` where even that would not pay."""
-        most = self._most_rows.get(num_sequences)
-        if most is None:
+        asked, most = self._known_rows.get(num_sequences, (-RECENT_STEPS, 0))
+        if self._step - asked >= RECENT_STEPS:
             cost = self.curves.target.cost
             # Between two knots the rate has no maximum, since the cost is a straight line.
             options = [num_sequences, *(rows for rows in cost.rows if rows > num_sequences)]
             most = max(options, key=lambda rows: rows / cost(rows))
             if most / cost(most) <= (1 + START_GAIN) * num_sequences / cost(num_sequences):
                 most = num_sequences
-            self._most_rows[num_sequences] = most
+            self._known_rows[num_sequences] = self._step, most
         return most
 
     def judge(self, turns: Sequence[Turn]) -> None:
@@ -216,8 +218,6 @@ class Governor:
         self._allowance_s = min(self._allowance_s + PROBING * seconds, MOST_ALLOWANCE_S)
         self._step += 1
         self._rest.step_ended(self._step, seconds)
-        if self._step % RECENT_STEPS == 0:
-            self._most_rows.clear()
         self._turns, self._snapshot, self._plan, self._is_probe = (), None, None, False
 
     def release(self, context_id: int) -> None:
