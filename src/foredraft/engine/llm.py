@@ -105,6 +105,8 @@ class LLM:
         names = (
             ("lookup", *(("draft_model",) if draft else ())) if proposers is None else tuple(dict.fromkeys(proposers))
         )
+        for pool in (pools or {}).values():
+            pool.check_sharing(names)
         self.suffixes = SuffixMemory(suffix_memory)
         if suffix_directory and "suffix" in names:
             self.suffixes.keep(Path(suffix_directory), fingerprint(self.tokenizer.tokens))
