@@ -39,9 +39,9 @@ class Decoder:
         self.layers = [_layer(weights, arch, i) for i in range(arch.num_layers)]
         self._prepared_layers = [ops.layer(layer) for layer in self.layers]
         self.output_norm = weights.vector("output_norm.weight", arch.hidden)
-        tied = "output.weight" not in file.tensors
         self.kept = kept
-        self.output = weights.matrix("token_embd" if tied else "output", self.vocab_size, arch.hidden, kept)
+        self._output = weights.rows("token_embd" if "output.weight" not in file.tensors else "output", self.vocab_size, arch.hidden)
+        self.output = ops.matrix(*self._output) if kept is None else self.output_rows(kept)
         weights.check_all_used()
         sizes: Counter[TensorType] = Counter()
         for tensor in file.tensors.values():
