@@ -14,7 +14,12 @@ from foredraft.models.gguf_cursor import fail
 from foredraft.models.tokenizer import Tokenizer
 
 # kind: the module of its network, whose `create` makes it of a checkpoint and a target.
-_NETWORKS = {"eagle": "foredraft.drafters.eagle", "eagle3": "foredraft.drafters.eagle"}
+_NETWORKS = {
+    "eagle": "foredraft.drafters.eagle",
+    "eagle3": "foredraft.drafters.eagle",
+    "medusa": "foredraft.drafters.medusa",
+    "mtp": "foredraft.drafters.mtp",
+}
 
 
 class Drafter(Protocol):
