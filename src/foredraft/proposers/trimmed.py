@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from foredraft.core import Context, FloatArray, IntArray
-from foredraft.kv.batch import Batch
+from foredraft.ops.base import Batch
 from foredraft.proposers.base import DraftModel
 
 SLACK = 256  # rows more than needed that are not worth gathering again
