@@ -113,7 +113,7 @@ class ExactCheck:
                     yield way
 
     def _ways(self, num_threads: int, llm: LLM) -> list[Way]:
-        who = [
+        who: list[tuple[tuple[str, ...], int]] = [
             ((name,), width) for name in llm.proposers for width in (WIDTHS if name in llm.grows_trees else WIDTHS[:1])
         ]
         if len(llm.proposers) > 1:
