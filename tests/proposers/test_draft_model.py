@@ -25,7 +25,7 @@ from fakes import (
 from foredraft.core import Context, SamplingParams, Speculation
 from foredraft.errors import ConfigError
 from foredraft.kv.cache import PagedKV
-from foredraft.proposers import draft_model
+from foredraft.proposers import chains, draft_model
 from foredraft.proposers.base import DraftModel, Resources, whole
 from foredraft.sampling.noise import noise_key
 from foredraft.sampling.processors import probabilities, process
@@ -155,9 +155,9 @@ def test_grades_tell_by_how_much_a_token_leads():
         for depth, (token, grade) in enumerate(zip(draft.tokens, draft.grades, strict=True)):
             logits = logits_after([*one.tokens, *draft.tokens[:depth]])
             lead = logits[token] - np.delete(logits, token).max()
-            assert grade == sum(lead >= least for least in draft_model.LEADS)
+            assert grade == sum(lead >= least for least in chains.LEADS)
             seen.add(grade)
-    assert seen == set(range(len(draft_model.LEADS) + 1))
+    assert seen == set(range(len(chains.LEADS) + 1))
 
 
 def test_accepted_rows_are_not_computed_again():

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _DRAFT = click.option("--draft", metavar="MODEL", help="A smaller model with the same tokenizer, to draft with.")
+_DRAFTER = click.option(
+    "--drafter",
+    multiple=True,
+    metavar="PATH",
+    help="A learned drafter for the model: a GGUF file or a directory (docs/drafters.md). Can be repeated.",
+)
 
 _CONTEXT = click.option(
     "--context",
@@ -41,7 +47,7 @@ _SPECULATION = [
     click.option(
         "--proposer",
         metavar="A,B",
-        help="Who drafts: names in order, the first with a draft wins. Default: lookup, then draft_model with --draft.",
+        help="Who drafts: names in order, the first with a draft wins. Default: lookup, drafters, draft_model.",
     ),
     click.option(
         "--rule",
@@ -80,12 +86,15 @@ def _all(options: list[Callable[[Command], Command]]) -> Callable[[Command], Com
     return decorate
 
 
-def model_options(context: bool = True, threads: bool = True, required: bool = True) -> Callable[[Any], Any]:
-    """--model and --draft, --context where it means something, and --threads unless the command has its own."""
+def model_options(
+    context: bool = True, threads: bool = True, required: bool = True, drafters: bool = True
+) -> Callable[[Any], Any]:
+    """--model, --draft and --drafter, --context where it means something, and --threads unless the command has its
+    own."""
     model = click.option(
         "--model", required=required, metavar="MODEL", help="Catalog name (`foredraft pull --list`) or GGUF file."
     )
-    return _all([model, _DRAFT, *[_CONTEXT] * context, *[_THREADS] * threads])
+    return _all([model, _DRAFT, *[_DRAFTER] * drafters, *[_CONTEXT] * context, *[_THREADS] * threads])
 
 
 speculation_options: Callable[[Any], Any] = _all(_SPECULATION)
@@ -149,13 +158,14 @@ def speculation(options: Mapping[str, Any]) -> Speculation:
 
 @contextmanager
 def loaded(options: Mapping[str, Any], **more: Any) -> Iterator[LLM]:
-    """The model that `--model`, `--draft`, `--threads` and `--context` describe; closed at the end.
+    """The model that `--model`, `--draft`, `--drafter`, `--threads` and `--context` describe; closed at the end.
 
     `--proposer`, where the command has it, says what to load. `more` goes to LLM as it is and wins.
     """
     from foredraft.engine.llm import LLM
 
     settings = {
+        "drafters": options["drafter"],
         "context_length": options["context"],
         "threads": options["threads"],
         "proposers": split_names(options.get("proposer")) or None,
@@ -165,6 +175,20 @@ def loaded(options: Mapping[str, Any], **more: Any) -> Iterator[LLM]:
         yield llm
     finally:
         llm.close()
+
+
+def model_names(options: Mapping[str, Any]) -> dict[str, str]:
+    """What is loaded, as it was named, by role: "model", and where there is one "draft" and "drafter N"."""
+    names = {role: options[role] for role in ("model", "draft") if options[role]}
+    return names | {f"drafter {number}": path for number, path in enumerate(options["drafter"], 1)}
+
+
+def default_proposers(options: Mapping[str, Any]) -> list[str]:
+    """Who drafts where nothing else is said, in order."""
+    from foredraft.drafters import checkpoint
+
+    kinds = (checkpoint.read(path).kind for path in options["drafter"])
+    return ["lookup", *kinds, *(["draft_model"] if options["draft"] else [])]
 
 
 def prompt_tokens(llm: LLM, prompt: str, raw: bool) -> list[int]:

@@ -14,6 +14,9 @@ class ModelConfig:
 
     target: str | None = option(None, "The model to serve: a catalog name (`foredraft pull --list`) or a GGUF file.")
     draft: str | None = option(None, "A smaller model with the same tokenizer, to draft with.")
+    drafters: tuple[str, ...] = option(
+        (), "Learned drafters for the target: GGUF files or directories (docs/drafters.md)."
+    )
     context_length: int | None = option(
         None, "Longest prompt plus answer, in tokens; not set: the model's own, up to 8192.", minimum=2
     )
@@ -33,6 +36,7 @@ class ModelConfig:
     def arguments(self) -> dict[str, Any]:
         """Those keyword arguments of `LLM` that are set here; the models themselves come before them."""
         return {
+            "drafters": self.drafters,
             "context_length": self.context_length,
             "max_sequences": self.max_sequences,
             "kv_memory": None if self.kv_memory_mib is None else self.kv_memory_mib << 20,

@@ -15,26 +15,21 @@ from foredraft.constraints.formats import ResponseFormat
 from foredraft.core import SamplingParams, Speculation
 from foredraft.engine import memory
 from foredraft.engine.engine import Engine
+from foredraft.engine.loading import Models
 from foredraft.engine.requests import Formats, Params, Prompt, Request, SequenceMaker, requests
 from foredraft.engine.results import Result, results
 from foredraft.engine.sequence import Chunk
 from foredraft.engine.sequence import Sequence as EngineSequence
-from foredraft.errors import ConfigError, ModelError
+from foredraft.errors import ConfigError
 from foredraft.governor.cost_curve import Curves
 from foredraft.governor.governor import Governor
 from foredraft.governor.measure import curves
 from foredraft.governor.pools import DEFAULT, PoolConfig
-from foredraft.kv.cache import PAGE_SIZE, PagedKV
-from foredraft.models import catalog, gguf
+from foredraft.kv.cache import PAGE_SIZE
 from foredraft.models.architecture import Architecture
 from foredraft.models.chat import ChatTemplate
-from foredraft.models.compatibility import draftable_tokens
 from foredraft.models.conversation import Message, Tool
-from foredraft.models.decoder import Decoder
-from foredraft.models.tokenizer import Tokenizer
-from foredraft.ops.base import Ops
 from foredraft.proposers import ALWAYS
-from foredraft.proposers.base import DraftModel, Resources
 
 DEFAULT_CONTEXT = 8192  # or less, where the model knows less
 MAX_ROWS = 512  # of one pass, drafts not counted: longer prompts are read in chunks
@@ -43,18 +38,20 @@ MAX_ROWS = 512  # of one pass, drafts not counted: longer prompts are read in ch
 class LLM:
     """A target model ready to generate, with its proposers. Use it from one thread at a time.
 
-    model, draft: a catalog name or the path of a GGUF file.
+    model, draft: a catalog name or the path of a GGUF file. drafters: paths of learned drafters (docs/drafters.md), at
+        most one of each kind.
     context_length: tokens a sequence may have; None means the model's own limit, at most 8192.
     max_sequences: how many run at once; more wait. kv_memory: bytes for keys and values of all models; None takes what
         is needed, up to a quarter of the free memory.
     threads: None means the cores really available. ops: "native" or "reference".
-    proposers: names to load, in the order in which they are asked; None means lookup, then draft_model where a draft is
-        given. Requests with a response format or a prediction ask grammar or prediction before, which are always there.
+    proposers: names to load, in the order in which they are asked; None means lookup, then the drafters, then
+        draft_model where a draft is given. Requests with a response format or a prediction ask grammar or prediction
+        before, which are always there.
     pools: how the requests of each pool are drafted for; routes: the pool of each route. What is not there is in the
         pool "default".
 
     Raises:
-        ModelError, TokenizerError: a file cannot be used, or the draft's tokens differ from the target's.
+        ModelError, TokenizerError: a file cannot be used, or is not for this target.
         ConfigError: a value is not allowed, or there is not enough memory.
     """
 
@@ -63,6 +60,7 @@ class LLM:
         model: str | Path,
         draft: str | Path | None = None,
         *,
+        drafters: Sequence[str | Path] = (),
         context_length: int | None = None,
         max_sequences: int = 16,
         kv_memory: int | None = None,
@@ -77,30 +75,19 @@ class LLM:
             raise ConfigError(f"max_sequences is {max_sequences}; allowed is 1 to 1024")
         op_set = op_sets.create(ops, threads)
         self._isa = _native.isa() if ops == "native" else ops
-        target, self.tokenizer, self.chat_template = _load(model, op_set)
-        loaded_draft = None if draft is None else _load(draft, op_set)
+        models = self._models = Models(model, draft, drafters, op_set)
+        self.tokenizer, self.chat_template = models.tokenizer, models.chat_template
         self.model_name = Path(model).name
         self.max_sequences = max_sequences
-        self.context_length = _context_length(target.arch, context_length)
+        self.context_length = _context_length(models.target.arch, context_length)
 
-        archs = [target.arch] if loaded_draft is None else [target.arch, loaded_draft[0].arch]
-        pages = memory.num_pages(archs, self.context_length, max_sequences, kv_memory)
-        caches = [_cache(arch, pages, prefix_cache) for arch in archs]
+        pages = memory.num_pages(models.page_bytes, self.context_length, max_sequences, kv_memory)
         self.capacity = pages * PAGE_SIZE
-        draft_model = None
-        if loaded_draft is not None:
-            draft_model = DraftModel(loaded_draft[0], caches[1], draftable_tokens(self.tokenizer, loaded_draft[1]))
-        self._measured = {"model": (model, target)}  # what the governor has to know the cost of, by role
-        if draft is not None and loaded_draft is not None:
-            self._measured["draft"] = (draft, loaded_draft[0])
-        resources = Resources(target, self.tokenizer.eos_ids, draft_model)
-        names = (
-            ("lookup", *(("draft_model",) if draft else ())) if proposers is None else tuple(dict.fromkeys(proposers))
-        )
-        self.proposers = names
+        kv, resources = models.resources(pages, prefix_cache)
+        names = self.proposers = models.proposers if proposers is None else tuple(dict.fromkeys(proposers))
         self.engine = Engine(
-            target,
-            caches[0],
+            models.target,
+            kv,
             {name: proposer_registry.create(name, resources) for name in (*ALWAYS, *names)},
             max_sequences,
             MAX_ROWS,
@@ -200,12 +187,14 @@ class LLM:
 
     @property
     def files(self) -> dict[str, Path]:
-        """The models' files by role: "model", and "draft" where there is one."""
-        return {role: catalog.resolve(name) for role, (name, _) in self._measured.items()}
+        """The models' files by role: "model", and where there is one "draft" and "drafter KIND"."""
+        return self._models.files
 
     def _measure(self) -> Curves:
-        decoders = {role: decoder for role, (_, decoder) in self._measured.items()}
-        return curves(decoders, self.files, _native.num_threads(), self._isa)
+        roles = {"model": self._models.target, "draft": self._models.draft}
+        decoders = {role: decoder for role, decoder in roles.items() if decoder}
+        files = {role: self.files[role] for role in decoders}
+        return curves(decoders, files, _native.num_threads(), self._isa)
 
     def __enter__(self) -> Self:
         return self
@@ -249,25 +238,9 @@ class LLM:
                 self._inboxes.pop(sequence.context.id, None)
 
 
-def _load(name: str | Path, ops: Ops) -> tuple[Decoder, Tokenizer, str | None]:
-    file = gguf.read(catalog.resolve(name))
-    tokenizer = Tokenizer.from_metadata(file.metadata)
-    decoder = Decoder(file, ops)
-    if tokenizer.vocab_size != decoder.vocab_size:
-        raise ModelError(
-            f"{file.path}: the tokenizer has {tokenizer.vocab_size} tokens, the embeddings {decoder.vocab_size}; "
-            "the file is damaged, fetch it again"
-        )
-    return decoder, tokenizer, file.metadata.get("tokenizer.chat_template")
-
-
 def _context_length(arch: Architecture, asked: int | None) -> int:
     if asked is None:
         return min(arch.context_length, DEFAULT_CONTEXT)
     if not 2 <= asked <= arch.context_length:
         raise ConfigError(f"context_length is {asked}; this model allows 2 to {arch.context_length}")
     return asked
-
-
-def _cache(arch: Architecture, pages: int, prefix_cache: bool) -> PagedKV:
-    return PagedKV(arch.num_layers, arch.num_kv_heads, arch.head_dim, pages, share_prefixes=prefix_cache)

@@ -20,6 +20,8 @@ BUILT_IN = {
     GRAMMAR: "foredraft.proposers.grammar:create",
     "lookup": "foredraft.proposers.lookup:create",
     "draft_model": "foredraft.proposers.draft_model:create",
+    "eagle": "foredraft.proposers.eagle:eagle",
+    "eagle3": "foredraft.proposers.eagle:eagle3",
     PREDICTION: "foredraft.proposers.prediction:create",
 }
 Factory = Callable[[Resources], Proposer]
@@ -30,7 +32,7 @@ def create(name: str, resources: Resources) -> Proposer:
 
     Raises:
         ConfigError: no such proposer (the message lists the known ones), its package cannot be loaded, or it needs a
-            draft model and there is none.
+            draft model or a drafter and there is none.
     """
     return _factory(name)(resources)
 
