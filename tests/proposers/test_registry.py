@@ -27,15 +27,15 @@ def registered(monkeypatch):
 
 
 def test_built_in_names():
-    assert proposers.known() == ["draft_model", "grammar", "lookup", "prediction"]
+    assert proposers.known() == ["draft_model", "eagle", "eagle3", "grammar", "lookup", "prediction"]
     assert isinstance(proposers.create("lookup", RESOURCES), Lookup)
 
 
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(
-        ConfigError, match="unknown proposer 'eagle'; known are draft_model, grammar, lookup, prediction"
+        ConfigError, match="unknown proposer 'magic'; known are draft_model, eagle, eagle3, grammar, lookup, prediction"
     ):
-        proposers.create("eagle", RESOURCES)
+        proposers.create("magic", RESOURCES)
 
 
 def test_a_missing_draft_model_is_said():
@@ -45,9 +45,9 @@ def test_a_missing_draft_model_is_said():
 
 @pytest.mark.usefixtures("registered")
 def test_another_package_may_register_one():
-    assert proposers.known() == ["draft_model", "grammar", "lookup", "prediction", "theirs"]
+    assert proposers.known() == ["draft_model", "eagle", "eagle3", "grammar", "lookup", "prediction", "theirs"]
     assert proposers.create("theirs", RESOURCES).name == "theirs"
-    with pytest.raises(ConfigError, match="draft_model, grammar, lookup, prediction, theirs"):
+    with pytest.raises(ConfigError, match="draft_model, eagle, eagle3, grammar, lookup, prediction, theirs"):
         proposers.create("ours", RESOURCES)
 
 
