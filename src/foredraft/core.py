@@ -97,7 +97,8 @@ class Speculation:
     """What a request wants of speculation.
 
     Where it is on, `proposers` are tried in order and the first that has a draft for this step is used; where it is
-    auto, the governor chooses among them. `k` bounds the drafted tokens.
+    auto, the governor chooses among them. `k` bounds the drafted tokens, of all branches together, and `tree_width`
+    the branches at a place.
     """
 
     mode: str = option(
@@ -114,6 +115,13 @@ class Speculation:
         "How drafts are accepted. exact: the same bytes as without drafts; the others: the same distribution.",
         choices=RULES,
     )
+    tree_width: int | None = option(
+        None,
+        "Most tokens to draft for one place, as branches of a tree, where a model drafts; 1: chains; not set: 1 where "
+        "it is on, 3 where it is auto. The rule block has chains only.",
+        minimum=1,
+        maximum=8,
+    )
 
     def __post_init__(self) -> None:
         check(self)
@@ -127,6 +135,11 @@ class Speculation:
         """The same in another mode: that of the pool, say."""
         default = {"off": 0, "on": 4, "auto": 31}[mode]
         return default if self.k is None or mode == "off" else self.k
+
+    def width_in(self, mode: str) -> int:
+        """Most tokens to draft for one place, in a mode."""
+        default = 3 if mode == "auto" else 1
+        return default if self.tree_width is None else self.tree_width
 
 
 class Constraint(Protocol):
@@ -158,8 +171,9 @@ class Context:
     """What a proposer may read of a sequence. Owned and mutated by the engine alone, between steps.
 
     `tokens` is prompt followed by output; `key` is the noise key of this request and choice (sampling/noise.py).
-    `prediction` is what the caller expects the output to be, empty for no idea. Keys and values are shared only between
-    contexts of one `scope`. `constraint` has taken in the output.
+    `prediction` is what the caller expects the output to be, empty for no idea. Keys and values, and past outputs, are
+    shared only between contexts of one `scope`; past outputs only of one pool, `shares`, too: empty for not at all.
+    `constraint` has taken in the output.
     """
 
     id: int
@@ -170,6 +184,7 @@ class Context:
     rule: str = "exact"
     prediction: tuple[int, ...] = ()
     scope: str = ""
+    shares: str = ""
     constraint: Constraint | None = None
 
     @property

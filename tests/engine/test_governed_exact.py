@@ -33,7 +33,7 @@ from foredraft.governor.policy import empty_plan
 from foredraft.governor.pools import PoolConfig
 from foredraft.kv.cache import PagedKV
 from foredraft.proposers import draft_model
-from foredraft.proposers.base import DraftModel, GoesOn, Proposer, Resources
+from foredraft.proposers.base import DraftModel, GoesOn, Paths, Proposer, Resources
 from foredraft.proposers.grammar import Grammar
 
 NAMES = ("right", "wrong", "random", "tree", "free", "free tree", "grammar", "draft_model")
@@ -74,7 +74,7 @@ class Whims:
         plain = empty_plan(snapshot)
         return Plan(choices, plain.expected_tokens, plain.step_s, plain.plain_s)
 
-    def goes_on(self, drafts: Mapping[int, Sequence[int]]) -> set[int]:
+    def goes_on(self, drafts: Paths) -> set[int]:
         chosen = {number for number in drafts if self._random.random() < 0.7}
         self.num_ended += len(drafts) - len(chosen)
         return chosen

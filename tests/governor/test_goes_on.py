@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 
 import pytest
@@ -19,7 +19,6 @@ from foredraft.sampling.noise import noise_key
 RUN = "draft_model"
 ROUTE = "default"
 ALPHAS = (0.05, 0.5, 0.95)  # of the tokens that a grade says little about, something, and much
-GoesOn = Callable[[Mapping[int, Sequence[int]]], Collection[int]]
 
 
 class Drafting:
@@ -47,7 +46,11 @@ class Drafting:
             for i in range(num_turns)
         ]
         self.plan = self.governor.plan(turns, {}, Load(num_turns, 0, 0, 0.0, False))
-        self.goes_on: GoesOn = self.governor.goes_on(RUN, turns)
+        self._goes_on = self.governor.goes_on(RUN, turns)
+
+    def goes_on(self, drafts: Mapping[int, Sequence[int]]) -> Collection[int]:
+        """Of chains, given by the grades of their tokens."""
+        return self._goes_on({number: [grades] for number, grades in drafts.items()})
 
     def _hear(self, snapshot: Snapshot, plan: object) -> None:
         self.snapshot = snapshot

@@ -216,3 +216,30 @@ def test_a_tied_output_is_the_embedding(tmp_path):
     tensors.append(replace(next(t for t in tensors if t.name == "token_embd.weight"), name="output.weight"))
     again = Decoder(gguf.read(write_gguf(tmp_path / "copy.gguf", tiny.metadata(untied), tensors)), decoder.ops)
     assert np.array_equal(logits_of(again, TOKENS, 50)[0], found)
+
+
+@pytest.mark.parametrize("kept", [[5], [0, 3, 17, 200, 255], list(range(1, 288, 2))])
+def test_kept_tokens_have_the_logits_that_they_have_among_all(decoder, path, kept):
+    whole, _, _ = logits_of(decoder, TOKENS, 50)
+    trimmed = Decoder(gguf.read(path), decoder.ops, np.array(kept, np.int32))
+    found, _, _ = logits_of(trimmed, TOKENS, 50)
+    same(decoder, found, whole[:, kept])
+    assert (trimmed.num_logits, trimmed.vocab_size) == (len(kept), decoder.vocab_size)
+    assert trimmed.forward(nothing_wanted(trimmed), cache(trimmed)).shape == (0, len(kept))
+
+
+@pytest.mark.parametrize("kind", [TensorType.Q4_K, TensorType.Q6_K, TensorType.Q5_0, TensorType.F16])
+def test_kept_rows_of_every_layout(kind, tmp_path):
+    file = gguf.read(tiny.write_tiny(tmp_path / "m.gguf", hidden=256, ffn=256, num_heads=8, matrix_type=kind))
+    op_set, kept = NativeOps(2), np.array([2, 33, 34, 100, 287], np.int32)
+    whole, _, _ = logits_of(Decoder(file, op_set), TOKENS, 50)
+    assert np.array_equal(logits_of(Decoder(file, op_set, kept), TOKENS, 50)[0], whole[:, kept])
+
+
+def nothing_wanted(decoder):
+    kv = cache(decoder)
+    sequence = kv.open([])
+    assert kv.reserve(sequence, 3)
+    builder = BatchBuilder()
+    builder.add(sequence, TOKENS[:3])
+    return builder.build()

@@ -145,8 +145,9 @@ def _provenance(options: Mapping[str, Any]) -> dict[str, Any]:
     files = {role: catalog.resolve(name) for role, name in model_names(options).items()}
     given = {name: value for name, value in options.items() if name not in (*MODELS, *OUTPUTS)}
     given["isa"] = _native.isa()
-    if options["prompts"]:
-        given["prompts"] = identity(options["prompts"])
+    for name in ("prompts", "draft_vocabulary"):
+        if given[name] and Path(given[name]).is_file():
+            given[name] = identity(Path(given[name]))
     return provenance(files, given)
 
 

@@ -19,7 +19,7 @@ from foredraft.errors import ConfigError, ForedraftError, UnavailableError
 
 POLL_S = 0.5
 OF_A_SERVER = ("url", "admin_key_file", "pool")
-OF_A_MODEL = ("draft", "drafter", "context", "threads", "workload", "concurrency", "max_tokens")
+OF_A_MODEL = ("draft", "draft_vocabulary", "drafter", "context", "threads", "workload", "concurrency", "max_tokens")
 
 
 @click.command(short_help="Find out on live traffic whether drafts pay.")

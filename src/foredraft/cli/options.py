@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_DRAFT = click.option("--draft", metavar="MODEL", help="A smaller model with the same tokenizer, to draft with.")
+_DRAFT = [
+    click.option("--draft", metavar="MODEL", help="A smaller model with the same tokenizer, to draft with."),
+    click.option(
+        "--draft-vocabulary",
+        metavar="N|FILE",
+        help="Tokens that the draft model drafts from: the N lowest ids, or those of a file that `train vocabulary` "
+        "made; default: all.",
+    ),
+]
 _DRAFTER = click.option(
     "--drafter",
     multiple=True,
@@ -43,6 +51,12 @@ _SPECULATION = [
     ),
     click.option(
         "--k", type=int, help="Most tokens to draft in one step; default: 4 where it is on, 31 where it is auto."
+    ),
+    click.option(
+        "--tree-width",
+        type=int,
+        metavar="N",
+        help="Most tokens to draft for one place, as a tree; 1: chains. Default: 1 where it is on, 3 where it is auto.",
     ),
     click.option(
         "--proposer",
@@ -89,12 +103,12 @@ def _all(options: list[Callable[[Command], Command]]) -> Callable[[Command], Com
 def model_options(
     context: bool = True, threads: bool = True, required: bool = True, drafters: bool = True
 ) -> Callable[[Any], Any]:
-    """--model, --draft and --drafter, --context where it means something, and --threads unless the command has its
-    own."""
+    """--model, --draft and its vocabulary, --drafter, --context where it means something, and --threads unless the
+    command has its own."""
     model = click.option(
         "--model", required=required, metavar="MODEL", help="Catalog name (`foredraft pull --list`) or GGUF file."
     )
-    return _all([model, _DRAFT, *[_DRAFTER] * drafters, *[_CONTEXT] * context, *[_THREADS] * threads])
+    return _all([model, *_DRAFT, *[_DRAFTER] * drafters, *[_CONTEXT] * context, *[_THREADS] * threads])
 
 
 speculation_options: Callable[[Any], Any] = _all(_SPECULATION)
@@ -152,19 +166,24 @@ def speculation(options: Mapping[str, Any]) -> Speculation:
     from foredraft.core import Speculation
 
     return Speculation(
-        mode=options["speculation"], k=options["k"], proposers=split_names(options["proposer"]), rule=options["rule"]
+        mode=options["speculation"],
+        k=options["k"],
+        proposers=split_names(options["proposer"]),
+        rule=options["rule"],
+        tree_width=options["tree_width"],
     )
 
 
 @contextmanager
 def loaded(options: Mapping[str, Any], **more: Any) -> Iterator[LLM]:
-    """The model that `--model`, `--draft`, `--drafter`, `--threads` and `--context` describe; closed at the end.
+    """The model that the options of `model_options` describe; closed at the end.
 
     `--proposer`, where the command has it, says what to load. `more` goes to LLM as it is and wins.
     """
     from foredraft.engine.llm import LLM
 
     settings = {
+        "draft_vocabulary": options["draft_vocabulary"],
         "drafters": options["drafter"],
         "context_length": options["context"],
         "threads": options["threads"],

@@ -74,9 +74,9 @@ def _check(options: Mapping[str, Any]) -> None:
     from foredraft import theory
 
     if options["model"] is None:
-        for name in ("draft", "threads"):
+        for name in ("draft", "draft_vocabulary", "threads"):
             if options[name] is not None:
-                raise ConfigError(f"--{name} says how to measure and needs a --model")
+                raise ConfigError(f"--{name.replace('_', '-')} says how to measure and needs a --model")
         if options["alpha"] is None:
             raise ConfigError("--alpha is missing; give the chance that a drafted token is accepted, 0 to 1")
     elif options["curve"]:
@@ -114,7 +114,7 @@ def _measured(options: Mapping[str, Any]) -> tuple[Costs, str]:
     from foredraft.models import catalog
 
     paths = {role: catalog.resolve(options[role]) for role in ("model", "draft") if options[role]}
-    profile, kept = kept_or_measured(paths, options["threads"])
+    profile, kept = kept_or_measured(paths, options["threads"], options["draft_vocabulary"])
     costs = profile_costs(profile, options["c"])
     if options["alpha"] is not None and options["k"] >= costs.measured_rows:
         raise ConfigError(f"--k is {options['k']}, and passes were measured up to {costs.measured_rows} rows; lower it")

@@ -41,7 +41,7 @@ def profile(**options: Any) -> None:
         check_can_plot(options["plot"])
         check_writable(options["plot"])
     paths = {role: catalog.resolve(options[role]) for role in ("model", "draft") if options[role]}
-    measured, kept = kept_or_measured(paths, options["threads"], options["again"])
+    measured, kept = kept_or_measured(paths, options["threads"], options["draft_vocabulary"], options["again"])
     if kept:
         click.echo(f"measured before ({kept}); --again measures anew", err=True)
     console().print(_table(measured))

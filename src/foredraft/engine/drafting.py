@@ -56,13 +56,17 @@ class Drafting:
         """How many tokens may be drafted for a sequence that decides a token in this step."""
         governor, context_id = self._governor, sequence.context.id
         mode = governor.mode(sequence.route, sequence.speculation)
+        sequence.context.shares = ""
         if mode == "off":
             self._reasons[context_id] = "off"
             return 0
         if not sequence.proposers:
             self._reasons[context_id] = "no_proposer"
             return 0
-        pool = governor.pools[governor.pool_of(sequence.route)]
+        pool_name = governor.pool_of(sequence.route)
+        pool = governor.pools[pool_name]
+        if pool.share_outputs:
+            sequence.context.shares = pool_name
         most = sequence.speculation.most_in(mode)
         if pool.k_max is not None:
             most = pool.k_max if sequence.speculation.k is None else min(most, pool.k_max)
@@ -149,6 +153,14 @@ class Drafting:
             log.exception("proposer %s failed and drafts no more for a sequence", draft.proposer)
             self._broken.add((context.id, draft.proposer))
 
+    def learn(self, sequence: EngineSequence) -> None:
+        """A sequence has come to its end."""
+        for name in sequence.proposers if sequence.context.shares else ():
+            try:
+                self._proposers[name].learn(sequence.context)
+            except Exception:
+                log.exception("proposer %s failed to learn from a sequence", name)
+
     def release(self, sequence: EngineSequence) -> None:
         """A sequence has ended or was preempted."""
         context_id = sequence.context.id
@@ -180,8 +192,15 @@ class Drafting:
                     asking.setdefault(names[rank], []).append(part)
             for name, parts in asking.items():
                 able = [part for part in parts if self._may(part.sequence, name)]
-                drafts |= self._ask(name, [p.sequence.context for p in able], [p.draft_budget for p in able])
+                widths = [self._width(part.sequence, "on") for part in able]
+                drafts |= self._ask(name, [p.sequence.context for p in able], [p.draft_budget for p in able], widths)
         return drafts
+
+    def _width(self, sequence: EngineSequence, mode: str) -> int:
+        """How many children a node of a draft may have."""
+        context = sequence.context
+        has_chains_only = context.rule == "block" and context.params.temperature > 0
+        return 1 if has_chains_only else sequence.speculation.width_in(mode)
 
     def _by_plan(self, slices: Sequence[Slice], deciding: Sequence[Slice]) -> dict[int, Draft]:
         """Make the drafts that are free, let the governor choose, then make those of the others that it chose.
@@ -196,7 +215,7 @@ class Drafting:
         for name in dict.fromkeys(name for part in slices for name in part.sequence.proposers):
             if self._proposers[name].is_free:
                 able = [s for s in slices if name in s.sequence.proposers and self._may(s.sequence, name)]
-                made = self._ask(name, [s.sequence.context for s in able], [s.draft_budget for s in able])
+                made = self._ask(name, [s.sequence.context for s in able], [s.draft_budget for s in able], ())
                 for context_id, draft in made.items():
                     offers.setdefault(context_id, []).append(draft)
         plan = self._governor.plan(turns, offers, self._load)
@@ -233,7 +252,7 @@ class Drafting:
         """Drafts of a proposer that runs a model, timed."""
         contexts = [turn.context for turn in turns]
         start = self._clock()
-        drafts = self._ask(name, contexts, budgets, self._governor.goes_on(name, turns))
+        drafts = self._ask(name, contexts, budgets, [1] * len(turns), self._governor.goes_on(name, turns))
         ids = [context.id for context in contexts]
         self._runs[name] = Run(
             budgets=dict(zip(ids, budgets, strict=True)),
@@ -253,7 +272,12 @@ class Drafting:
         )
 
     def _ask(
-        self, name: str, contexts: Sequence[Context], budgets: Sequence[int], goes_on: GoesOn = whole
+        self,
+        name: str,
+        contexts: Sequence[Context],
+        budgets: Sequence[int],
+        widths: Sequence[int],
+        goes_on: GoesOn = whole,
     ) -> dict[int, Draft]:
         """A proposer's drafts, checked, without what a constraint forbids anyway."""
         if not contexts:
@@ -261,7 +285,9 @@ class Drafting:
         self._asked.update(context.id for context in contexts)
         try:
             drafts: dict[int, Draft] = {}
-            offers = self._proposers[name].propose_while(contexts, budgets, goes_on)
+            proposer = self._proposers[name]
+            trees = {"widths": widths} if proposer.grows_trees else {}
+            offers = proposer.propose_while(contexts, budgets, goes_on, **trees)
             for context, budget, offer in zip(contexts, budgets, offers, strict=True):
                 if offer and offer.tokens:
                     check_draft(offer, name, context, budget, self._vocab_size)

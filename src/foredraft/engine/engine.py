@@ -158,6 +158,7 @@ class Engine:
         else:
             self._recorder.no_draft(context.id, self._drafting.reason(part))
         if sequence.finish_reason:
+            self._drafting.learn(sequence)
             self._finish(sequence)
         return chunks
 

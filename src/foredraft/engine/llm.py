@@ -29,7 +29,10 @@ from foredraft.kv.cache import PAGE_SIZE
 from foredraft.models.architecture import Architecture
 from foredraft.models.chat import ChatTemplate
 from foredraft.models.conversation import Message, Tool
+from foredraft.models.vocabulary import Vocabulary
 from foredraft.proposers import ALWAYS
+from foredraft.proposers.suffix_file import fingerprint
+from foredraft.proposers.suffix_memory import DEFAULT_BYTES, SuffixMemory
 
 DEFAULT_CONTEXT = 8192  # or less, where the model knows less
 MAX_ROWS = 512  # of one pass, drafts not counted: longer prompts are read in chunks
@@ -38,8 +41,10 @@ MAX_ROWS = 512  # of one pass, drafts not counted: longer prompts are read in ch
 class LLM:
     """A target model ready to generate, with its proposers. Use it from one thread at a time.
 
-    model, draft: a catalog name or the path of a GGUF file. drafters: paths of learned drafters (docs/drafters.md), at
-        most one of each kind.
+    model, draft: a catalog name or the path of a GGUF file.
+    draft_vocabulary: which tokens the draft model computes logits for: the so many lowest ids, or those in a file that
+        `foredraft train vocabulary` has made; None means all. A smaller output matrix makes its passes cheaper.
+    drafters: paths of learned drafters for the model (docs/drafters.md), at most one of each kind.
     context_length: tokens a sequence may have; None means the model's own limit, at most 8192.
     max_sequences: how many run at once; more wait. kv_memory: bytes for keys and values of all models; None takes what
         is needed, up to a quarter of the free memory.
@@ -47,11 +52,13 @@ class LLM:
     proposers: names to load, in the order in which they are asked; None means lookup, then the drafters, then
         draft_model where a draft is given. Requests with a response format or a prediction ask grammar or prediction
         before, which are always there.
+    suffix_memory: bytes for past outputs, which the proposer suffix drafts from in pools with `share_outputs`.
+        suffix_directory: where they are kept until the next time; None for nowhere.
     pools: how the requests of each pool are drafted for; routes: the pool of each route. What is not there is in the
         pool "default".
 
     Raises:
-        ModelError, TokenizerError: a file cannot be used, or is not for this target.
+        ModelError, TokenizerError: a file cannot be used, or is not for this model.
         ConfigError: a value is not allowed, or there is not enough memory.
     """
 
@@ -60,6 +67,7 @@ class LLM:
         model: str | Path,
         draft: str | Path | None = None,
         *,
+        draft_vocabulary: Vocabulary | None = None,
         drafters: Sequence[str | Path] = (),
         context_length: int | None = None,
         max_sequences: int = 16,
@@ -68,6 +76,8 @@ class LLM:
         ops: str = "native",
         prefix_cache: bool = True,
         proposers: Sequence[str] | None = None,
+        suffix_memory: int = DEFAULT_BYTES,
+        suffix_directory: str | Path | None = None,
         pools: Mapping[str, PoolConfig] | None = None,
         routes: Mapping[str, str] | None = None,
     ) -> None:
@@ -75,16 +85,19 @@ class LLM:
             raise ConfigError(f"max_sequences is {max_sequences}; allowed is 1 to 1024")
         op_set = op_sets.create(ops, threads)
         self._isa = _native.isa() if ops == "native" else ops
-        models = self._models = Models(model, draft, drafters, op_set)
+        models = self._models = Models(model, draft, draft_vocabulary, drafters, op_set)
         self.tokenizer, self.chat_template = models.tokenizer, models.chat_template
         self.model_name = Path(model).name
         self.max_sequences = max_sequences
         self.context_length = _context_length(models.target.arch, context_length)
 
+        names = self.proposers = models.proposers if proposers is None else tuple(dict.fromkeys(proposers))
+        self.suffixes = SuffixMemory(suffix_memory)
+        if suffix_directory and "suffix" in names:
+            self.suffixes.keep(Path(suffix_directory), fingerprint(self.tokenizer.tokens))
         pages = memory.num_pages(models.page_bytes, self.context_length, max_sequences, kv_memory)
         self.capacity = pages * PAGE_SIZE
-        kv, resources = models.resources(pages, prefix_cache)
-        names = self.proposers = models.proposers if proposers is None else tuple(dict.fromkeys(proposers))
+        kv, resources = models.resources(pages, prefix_cache, self.suffixes)
         self.engine = Engine(
             models.target,
             kv,
@@ -203,9 +216,10 @@ class LLM:
         self.close()
 
     def close(self) -> None:
-        """End everything that still runs."""
+        """End everything that still runs, and save the past outputs that are to be kept."""
         for sequence in [*self.engine.scheduler.running, *self.engine.scheduler.waiting]:
             self.engine.abort(sequence)
+        self.suffixes.close()
 
     def sequences(self, requests: Sequence[Request]) -> list[EngineSequence]:
         """A sequence for every choice of every request, ready for `engine.add`, for those who drive it themselves.

@@ -8,7 +8,7 @@ drafts with what came; those that run a model are *probed* now and then, paid fr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from foredraft.core import Draft, Speculation
 from foredraft.errors import ConfigError
@@ -22,7 +22,7 @@ from foredraft.governor.reach import Reach
 from foredraft.governor.report import RouteReport, Switches, crossover
 from foredraft.governor.rest import Rest
 from foredraft.governor.shadows import Shadows
-from foredraft.governor.turns import Load, Run, Turn
+from foredraft.governor.turns import GoesOn, Load, Run, Turn
 from foredraft.steps import StepRecord
 
 PROBING = 0.005  # share of the time that probes may cost
@@ -150,9 +150,8 @@ class Governor:
             hear(snapshot, plan)
         return plan
 
-    def goes_on(self, proposer: str, turns: Sequence[Turn]) -> Callable[[Mapping[int, Sequence[int]]], Collection[int]]:
-        """For drafts that are being made for these turns: which of them, given the grades of their tokens so far by
-        number, are worth another token."""
+    def goes_on(self, proposer: str, turns: Sequence[Turn]) -> GoesOn:
+        """For drafts that are being made for these turns: which of them are worth another pass."""
         snapshot, plan = self._snapshot, self._plan
         assert snapshot is not None
         assert plan is not None
@@ -164,7 +163,10 @@ class Governor:
             return math.prod(chances)
 
         return lambda drafts: worth_going_on(
-            snapshot, plan, proposer, {number: survival(number, grades) for number, grades in drafts.items()}
+            snapshot,
+            plan,
+            proposer,
+            {number: [survival(number, grades) for grades in paths] for number, paths in drafts.items()},
         )
 
     def spent(self, seconds: float) -> None:

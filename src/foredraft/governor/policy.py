@@ -142,17 +142,19 @@ def turn_s(snapshot: Snapshot) -> float:
     return snapshot.pass_cost(len(snapshot.seats) + snapshot.other_tokens, snapshot.sequence_context)
 
 
-def worth_going_on(snapshot: Snapshot, plan: Plan, proposer: str, survival: Mapping[int, float]) -> set[int]:
+def worth_going_on(snapshot: Snapshot, plan: Plan, proposer: str, survival: Mapping[int, Sequence[float]]) -> set[int]:
     """Which of the drafts that are being made under a plan are worth another token: those whose next tokens together
     exceed most what comes in the time of a further pass anyway.
 
-    survival: by draft, the chance that its next token and all before it are accepted.
+    survival: by draft, for each of its rows in that pass, the chance that the next token and all before it are
+    accepted.
     """
     cost, row_s = snapshot.draft_costs[proposer], snapshot.pass_cost.least_row_s(snapshot.num_rows)
     rate = (plan.expected_tokens + snapshot.other_tokens) / plan.step_s
-    best_first = sorted(survival, key=lambda draft: -survival[draft])
-    gained = accumulate(survival[draft] for draft in best_first)
-    values = [0.0, *(won - rate * (cost(count) + count * row_s) for count, won in enumerate(gained, 1))]
+    best_first = sorted(survival, key=lambda draft: -sum(survival[draft]) / len(survival[draft]))
+    gained = accumulate(sum(survival[draft]) for draft in best_first)
+    rows = accumulate(len(survival[draft]) for draft in best_first)
+    values = [0.0, *(won - rate * (cost(n) + n * row_s) for won, n in zip(gained, rows, strict=True))]
     return set(best_first[: values.index(max(values))])
 
 

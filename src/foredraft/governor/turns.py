@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from foredraft.core import Context
+
+# Which drafts in the making are worth another pass, as proposers ask (proposers/base.py): by number, the grades on the
+# path down to each token that would get a child.
+GoesOn = Callable[[Mapping[int, Sequence[Sequence[int]]]], Collection[int]]
 
 
 @dataclass(frozen=True)

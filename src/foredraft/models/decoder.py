@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from foredraft.core import FloatArray
+from foredraft.core import FloatArray, IntArray
 from foredraft.kv.cache import PagedKV
 from foredraft.models import architecture
 from foredraft.models.architecture import Architecture
@@ -23,8 +23,10 @@ from foredraft.ops.base import AttentionSpec, Batch, Layer, Ops, TensorType
 class Decoder:
     """A model ready to run. Immutable after loading; all state of sequences lives in a `PagedKV`."""
 
-    def __init__(self, file: GGUFFile, ops: Ops) -> None:
+    def __init__(self, file: GGUFFile, ops: Ops, kept: IntArray | None = None) -> None:
         """Load every weight of `file` into `ops`.
+
+        kept: int32, rising; the tokens whose logits are computed, in this order. None: all.
 
         Raises:
             ModelError: unknown architecture, or a tensor that is missing, misshapen or not understood.
@@ -38,7 +40,8 @@ class Decoder:
         self._prepared_layers = [ops.layer(layer) for layer in self.layers]
         self.output_norm = weights.vector("output_norm.weight", arch.hidden)
         tied = "output.weight" not in file.tensors
-        self.output = weights.matrix("token_embd" if tied else "output", self.vocab_size, arch.hidden)
+        self.kept = kept
+        self.output = weights.matrix("token_embd" if tied else "output", self.vocab_size, arch.hidden, kept)
         weights.check_all_used()
         sizes: Counter[TensorType] = Counter()
         for tensor in file.tensors.values():
@@ -48,7 +51,7 @@ class Decoder:
     def forward(self, batch: Batch, kv: PagedKV) -> FloatArray:
         """One pass over the rows of `batch`; writes their keys and values to `kv`.
 
-        Returns the logits of the wanted rows, float32 [wanted, vocabulary].
+        Returns the logits of the wanted rows, float32 [wanted, vocabulary], or [wanted, len(kept)].
         """
         return self.forward_tapped(batch, kv, ())[0]
 
@@ -71,9 +74,14 @@ class Decoder:
                 ops.forward(x, self._prepared_layers[depth], kv.layers[depth], batch)
         return self._logits(x, batch), features.reshape(len(x), -1)
 
+    @property
+    def num_logits(self) -> int:
+        """Of a row: the vocabulary's size, or how many tokens are kept of it."""
+        return self.vocab_size if self.kept is None else len(self.kept)
+
     def _logits(self, x: FloatArray, batch: Batch) -> FloatArray:
         if not len(batch.wanted):
-            return np.empty((0, self.vocab_size), np.float32)
+            return np.empty((0, self.num_logits), np.float32)
         wanted = x if len(batch.wanted) == len(x) else x[batch.wanted]
         return self.ops.project(wanted, self.output_norm, self.arch.norm_eps, (self.output,))[0]
 

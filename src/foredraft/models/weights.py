@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from foredraft.core import FloatArray
+from foredraft.core import FloatArray, IntArray
 from foredraft.errors import ModelError
 from foredraft.ops import quants
 from foredraft.ops.base import Ops, Tensor
@@ -52,10 +52,12 @@ class Weights:
     def optional_vector(self, name: str) -> FloatArray | None:
         return self.vector(name, -1) if name in self._tensors else None
 
-    def matrix(self, name: str, outputs: int, inputs: int) -> Any:
-        """The matrix `name`.weight and, where the file has one, its bias."""
+    def matrix(self, name: str, outputs: int, inputs: int, kept: IntArray | None = None) -> Any:
+        """The matrix `name`.weight and, where the file has one, its bias; of both only the rows `kept`, if given."""
         tensor = self.tensor(f"{name}.weight", (outputs, inputs))
         bias = self.vector(f"{name}.bias", outputs) if f"{name}.bias" in self._tensors else None
+        if kept is not None:
+            tensor, bias = quants.gather(tensor, kept), None if bias is None else bias[kept]
         return self._ops.matrix(self._pack(tensor), bias)
 
     def check_all_used(self) -> None:

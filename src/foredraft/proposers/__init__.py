@@ -19,9 +19,10 @@ ALWAYS = (GRAMMAR, PREDICTION)  # draft from what comes with a request, so they 
 BUILT_IN = {
     GRAMMAR: "foredraft.proposers.grammar:create",
     "lookup": "foredraft.proposers.lookup:create",
+    "suffix": "foredraft.proposers.suffix:create",
     "draft_model": "foredraft.proposers.draft_model:create",
-    "eagle": "foredraft.proposers.eagle:eagle",
-    "eagle3": "foredraft.proposers.eagle:eagle3",
+    "eagle": "foredraft.proposers.recurrent:eagle",
+    "eagle3": "foredraft.proposers.recurrent:eagle3",
     PREDICTION: "foredraft.proposers.prediction:create",
 }
 Factory = Callable[[Resources], Proposer]

@@ -16,94 +16,98 @@ from foredraft.errors import ConfigError
 from foredraft.kv.batch import BatchBuilder
 from foredraft.kv.cache import SequenceKV
 from foredraft.proposers.base import DraftModel, GoesOn, Proposer, Resources, whole
-from foredraft.proposers.chains import MAX_ROWS, Chain, Drawing
+from foredraft.proposers.tree import FedRows, Growth, grow, most_rows
+
+MAX_ROWS = 512  # of one pass, so that catching up with a long prompt needs no more memory than a prefill chunk
 
 
 @dataclass(eq=False)
 class _State:
-    """`fed` are the tokens of provisional rows, in slot order, that follow `kv.tokens`."""
-
     kv: SequenceKV
-    fed: list[int] = field(default_factory=list)
-
-
-@dataclass(eq=False)
-class _Chain(Chain):
-    state: _State = field(kw_only=True)
+    fed: FedRows = field(default_factory=FedRows)
 
 
 class DraftModelProposer(Proposer):
-    """Drafts chains, batched over sequences: one pass per depth."""
+    """Drafts greedily from its own law perturbed by the noise the target will use, so that under the exact rule it
+    agrees as often as its law allows. Batched over sequences: one pass per depth."""
 
     name = "draft_model"
     ends_drafts = True
+    grows_trees = True
 
     def __init__(self, model: DraftModel, eos_ids: Collection[int]) -> None:
         self._model = model
-        self._drawing = Drawing(model.allowed, eos_ids)
+        self._eos_ids = eos_ids
         self._states: dict[int, _State] = {}
 
     def propose(self, contexts: Sequence[Context], budgets: Sequence[int]) -> list[Draft | None]:
         return self.propose_while(contexts, budgets, whole)
 
-    def propose_while(self, contexts: Sequence[Context], budgets: Sequence[int], goes_on: GoesOn) -> list[Draft | None]:
-        chains = [self._start(number, *each) for number, each in enumerate(zip(contexts, budgets, strict=True))]
-        started = [chain for chain in chains if chain]
-        for chain in started:
-            self._catch_up(chain, MAX_ROWS // len(started) or 1)
-        self._drawing.grow(started, self._logits, goes_on)
-        return [chain.draft(self.name) if chain else None for chain in chains]
+    def propose_while(
+        self, contexts: Sequence[Context], budgets: Sequence[int], goes_on: GoesOn, widths: Sequence[int] = ()
+    ) -> list[Draft | None]:
+        asked = zip(contexts, budgets, widths or [1] * len(contexts), strict=True)
+        growths = [self._start(number, *each) for number, each in enumerate(asked)]
+        active = [growth for growth in growths if growth]
+        for growth in active:
+            self._catch_up(growth.context, MAX_ROWS // len(active) or 1)
+        grow(active, self._feed, self._eos_ids, goes_on)
+        return [growth.draft(self.name) if growth else None for growth in growths]
 
     def release(self, context_id: int) -> None:
         state = self._states.pop(context_id, None)
         if state:
             self._model.kv.close(state.kv)
 
-    def _start(self, number: int, context: Context, budget: int) -> _Chain | None:
+    def _start(self, number: int, context: Context, budget: int, width: int) -> Growth | None:
         """Commit what was drafted right, and reserve slots for what is to come; None where there is no room."""
         kv = self._model.kv
         state = self._states.get(context.id)
         if state is None:
             state = self._states[context.id] = _State(kv.open(context.tokens, context.scope))
         ahead = context.tokens[state.kv.length : -1]
-        right = 0
-        while right < min(len(ahead), len(state.fed)) and ahead[right] == state.fed[right]:
-            right += 1
-        kv.commit(state.kv, ahead[:right])
+        right = state.fed.matching(ahead)
+        kv.commit(state.kv, ahead[: len(right)], right)
         state.fed.clear()
         budget = min(budget, self._model.decoder.arch.context_length - len(context.tokens))
-        needed = len(context.tokens) - state.kv.length + budget - 1
-        return _Chain(number, context, budget, state=state) if budget > 0 and kv.reserve(state.kv, needed) else None
+        needed = len(context.tokens) - state.kv.length + most_rows(budget, width)
+        return Growth(number, context, budget, width) if budget > 0 and kv.reserve(state.kv, needed) else None
 
-    def _catch_up(self, chain: _Chain, most_left: int) -> None:
-        """Feed most of what came without this proposer; `_logits` feeds the rest together with the others."""
-        kv, tokens = chain.state.kv, chain.context.tokens
-        while len(tokens) - kv.length > most_left:
-            behind = tokens[kv.length : -1][:MAX_ROWS]
+    def _catch_up(self, context: Context, most_left: int) -> None:
+        """Feed most of what came without this proposer; `_feed` takes the rest together with the others'."""
+        kv = self._states[context.id].kv
+        while len(context.tokens) - kv.length > most_left:
+            behind = context.tokens[kv.length : -1][:MAX_ROWS]
             builder = BatchBuilder()
             builder.add(kv, behind)
             self._model.decoder.forward(builder.build(), self._model.kv)
             self._model.kv.commit(kv, behind)
 
-    def _logits(self, chains: Sequence[_Chain]) -> FloatArray:
-        """One pass over the chains: logits of the next token of each."""
+    def _feed(self, growths: Sequence[Growth]) -> FloatArray:
+        """One pass over the open nodes; what comes before the first of them is committed."""
         builder = BatchBuilder()
-        for chain in chains:
-            state = chain.state
-            rows = chain.tokens[-1:] or chain.context.tokens[state.kv.length :]
-            builder.add(state.kv, rows, wanted=[len(rows) - 1], num_fed=len(state.fed))
-        logits = self._model.decoder.forward(builder.build(), self._model.kv)
-        for chain in chains:
-            if chain.tokens:
-                chain.state.fed.append(chain.tokens[-1])
+        for growth in growths:
+            state = self._states[growth.context.id]
+            if growth.guesses:
+                state.fed.add(builder, state.kv, growth)
             else:
-                self._model.kv.commit(chain.state.kv, chain.context.tokens[chain.state.kv.length :])
+                behind = growth.context.tokens[state.kv.length :]
+                builder.add(state.kv, behind, wanted=[len(behind) - 1])
+        logits = self._model.decoder.forward(builder.build(), self._model.kv)
+        for growth in growths:
+            if not growth.guesses:
+                kv = self._states[growth.context.id].kv
+                self._model.kv.commit(kv, growth.context.tokens[kv.length :])
         return self._to_target(logits)
 
     def _to_target(self, logits: FloatArray) -> FloatArray:
-        """Draft logits [rows, draft vocabulary] over the target's vocabulary, padding at minus infinity."""
-        allowed = self._model.allowed
+        """Draft logits [rows, draft vocabulary or its kept part] over the target's vocabulary; padding and what is not
+        kept are at minus infinity, so that the law that is drawn from has zeros there."""
+        allowed, kept = self._model.allowed, self._model.decoder.kept
         out = np.full((len(logits), len(allowed)), -np.inf, np.float32)
+        if kept is not None:
+            out[:, kept] = logits
+            return out
         shared = min(len(allowed), logits.shape[1])
         np.copyto(out[:, :shared], logits[:, :shared], where=allowed[:shared])
         return out
