@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from foredraft.core import FloatArray, IntArray
-from foredraft.drafters import rotary
+from foredraft.drafters import attention
 from foredraft.drafters.checkpoint import Checkpoint
 from foredraft.drafters.recurrent import Recurrent
 from foredraft.kv.cache import PagedKV
 from foredraft.models.decoder import Decoder
 from foredraft.models.gguf_cursor import fail
 from foredraft.models.weights import Weights
-from foredraft.ops.base import AttentionSpec, Batch
+from foredraft.ops.base import Batch
 from foredraft.ops.reference import rms_norm
 
 
@@ -31,31 +31,17 @@ class EagleHead(Recurrent):
         self.vocab_size = target.vocab_size
         self.max_positions = checkpoint.size("max_position_embeddings", target.arch.context_length)
         self.hidden = hidden = checkpoint.size("hidden_size")
-        heads = checkpoint.size("num_attention_heads")
-        kv_heads = checkpoint.size("num_key_value_heads", heads)
-        head_dim = checkpoint.size("head_dim", max(hidden // heads, 1))
-        if heads % kv_heads or head_dim % 2:
-            fail(checkpoint.path, f"has {heads} heads and {kv_heads} KV heads of {head_dim}, which do not fit together")
         activation = checkpoint.get("hidden_act", str, "silu")
         if activation != "silu":
             fail(checkpoint.path, f"uses the activation {activation!r:.40}; known is silu")
-        self.kv_shape = (1, kv_heads, head_dim)
-        self._spec = AttentionSpec(
-            num_heads=heads,
-            num_kv_heads=kv_heads,
-            head_dim=head_dim,
-            scale=head_dim**-0.5,
-            rope_frequencies=rotary.frequencies(checkpoint, head_dim),
-            is_interleaved=False,
-            q_norm=weights.optional_vector(f"{layer}self_attn.q_norm.weight"),
-            k_norm=weights.optional_vector(f"{layer}self_attn.k_norm.weight"),
-            norm_eps=self._eps,
-        )
+        q_norm, k_norm = (weights.optional_vector(f"{layer}self_attn.{name}_norm.weight") for name in "qk")
+        self._spec = spec = attention.spec(checkpoint, self._eps, q_norm, k_norm)
+        self.kv_shape = (1, spec.num_kv_heads, spec.head_dim)
         self._attention = [
-            weights.matrix(f"{layer}self_attn.{name}_proj", size * head_dim, inputs)
-            for name, size in (("q", heads), ("k", kv_heads), ("v", kv_heads))
+            weights.matrix(f"{layer}self_attn.{name}_proj", size * spec.head_dim, inputs)
+            for name, size in (("q", spec.num_heads), ("k", spec.num_kv_heads), ("v", spec.num_kv_heads))
         ]
-        self._attention_output = weights.matrix(f"{layer}self_attn.o_proj", hidden, heads * head_dim)
+        self._attention_output = weights.matrix(f"{layer}self_attn.o_proj", hidden, spec.num_heads * spec.head_dim)
         self._ffn_norm = weights.vector(f"{layer}post_attention_layernorm.weight", hidden)
         ffn = weights.tensor(f"{layer}mlp.gate_proj.weight", (-1, hidden)).shape[0]
         self._gate, self._up = (weights.matrix(f"{layer}mlp.{name}_proj", ffn, hidden) for name in ("gate", "up"))

@@ -16,7 +16,12 @@ from foredraft.models.tokenizer import Tokenizer
 KVShape = tuple[int, int, int]  # layers, KV heads and their size: what a cache of keys and values is made for
 
 # kind: the module of its network, whose `create` makes it of a checkpoint and a target.
-_NETWORKS = {"eagle": "foredraft.drafters.eagle", "eagle3": "foredraft.drafters.eagle"}
+_NETWORKS = {
+    "eagle": "foredraft.drafters.eagle",
+    "eagle3": "foredraft.drafters.eagle",
+    "medusa": "foredraft.drafters.medusa",
+    "mtp": "foredraft.drafters.mtp",
+}
 
 
 class Drafter(Protocol):

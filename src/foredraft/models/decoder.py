@@ -34,9 +34,11 @@ class Decoder:
         weights = Weights(file.path, file.tensors, ops)
         self.ops = ops
         self.arch = arch = architecture.read(file, weights.optional_vector("rope_freqs.weight"))
+        # Of the block that guesses further tokens, where the file has one: no part of the model, so another's to read.
+        self.mtp = weights.apart(f"blk.{arch.num_layers}.") if arch.has_mtp else None
         self.embedding = weights.tensor("token_embd.weight", (-1, arch.hidden))
         self.vocab_size = self.embedding.shape[0]
-        self.layers = [_layer(weights, arch, i) for i in range(arch.num_layers)]
+        self.layers = [read_layer(weights, arch, i) for i in range(arch.num_layers)]
         self._prepared_layers = [ops.layer(layer) for layer in self.layers]
         self.output_norm = weights.vector("output_norm.weight", arch.hidden)
         tied = "output.weight" not in file.tensors
@@ -86,7 +88,8 @@ class Decoder:
         return self.ops.project(wanted, self.output_norm, self.arch.norm_eps, (self.output,))[0]
 
 
-def _layer(weights: Weights, arch: Architecture, index: int) -> Layer:
+def read_layer(weights: Weights, arch: Architecture, index: int) -> Layer:
+    """The layer blk.`index` of a model of this kind, or of its MTP block."""
     prefix = f"blk.{index}."
     heads, kv_heads, hidden = arch.num_heads * arch.head_dim, arch.num_kv_heads * arch.head_dim, arch.hidden
     ffn = weights.tensor(f"{prefix}ffn_gate.weight", (-1, hidden)).shape[0]
