@@ -23,6 +23,7 @@ BoolArray = NDArray[np.bool_]
 
 RULES = ("exact", "rejection", "block")
 SPECULATION_MODES = ("off", "auto", "on")
+MOST_DRAFTED = {"off": 0, "auto": 31, "on": 4}  # tokens in a step, where nobody says otherwise
 
 
 def _require(ok: bool, name: str, given: object, allowed: str) -> None:
@@ -133,8 +134,7 @@ class Speculation:
 
     def most_in(self, mode: str) -> int:
         """The same in another mode: that of the pool, say."""
-        default = {"off": 0, "on": 4, "auto": 31}[mode]
-        return default if self.k is None or mode == "off" else self.k
+        return MOST_DRAFTED[mode] if self.k is None or mode == "off" else self.k
 
     def width_in(self, mode: str) -> int:
         """Most tokens to draft for one place, in a mode."""
@@ -208,7 +208,8 @@ class Draft:
     last token; a parent comes before its children. A chain has parents -1, 0, 1, ...
     probs: the law each token was really drawn from, [k, target vocabulary] float32, or None for a draft that was
     chosen deterministically (a point mass). grades: for each token how sure its proposer is, in small whole numbers
-    whose meaning is its own, the surer the higher; empty for no idea. How often which grade is right is learned.
+    whose meaning is its own, the surer the higher; empty for no idea. Siblings of a place's first guess, which are
+    rarely right, have grades below 0. How often which grade is right is learned.
     """
 
     proposer: str
@@ -233,6 +234,14 @@ class Draft:
     @property
     def is_chain(self) -> bool:
         return self.parents == tuple(range(-1, len(self.tokens) - 1))
+
+    @property
+    def depths(self) -> list[int]:
+        """Of each token, from 0."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(depths[parent] + 1 if parent >= 0 else 0)
+        return depths
 
     def path(self, node: int) -> list[int]:
         """Indices from the root's child down to `node`, inclusive; empty for -1."""

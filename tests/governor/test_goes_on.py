@@ -15,6 +15,7 @@ from foredraft.governor.governor import Governor, Load, Turn
 from foredraft.governor.plan import Snapshot
 from foredraft.governor.profile import Point
 from foredraft.sampling.noise import noise_key
+from traces import tried
 
 RUN = "draft_model"
 ROUTE = "default"
@@ -38,9 +39,8 @@ class Drafting:
         self.governor.on_plan.append(self._hear)
         for number in range(20):
             for grade, alpha in enumerate(ALPHAS):
-                self.governor.acceptance.observe(
-                    99, ROUTE, RUN, [grade], int(number < 20 * alpha), number >= 20 * alpha
-                )
+                outcome = tried([grade], int(number < 20 * alpha), number >= 20 * alpha)
+                self.governor.acceptance.observe(99, ROUTE, RUN, outcome)
         turns = [
             Turn(Context(i, [1, 2, 3], 2, SamplingParams(), noise_key(i, 0), "exact"), ROUTE, 4, {RUN: True}, 99)
             for i in range(num_turns)

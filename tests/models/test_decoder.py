@@ -89,6 +89,30 @@ def test_a_tree_gives_each_row_the_logits_of_its_own_chain(decoder):
         same(decoder, tree[row], logits_of(decoder, TOKENS + path, 50)[0][-1])
 
 
+@pytest.mark.parametrize("num_before", [50, 38])
+def test_a_tree_may_grow_over_several_passes(decoder, num_before):
+    """As a drafter grows it: rows whose parents were rows of earlier passes, the first of them behind a chunk of the
+    prompt that is not committed either."""
+    _, kv, sequence = logits_of(decoder, TOKENS[:num_before], 50)
+    chunk = TOKENS[num_before:]
+    trunk = len(chunk) - 1
+    parents = [*range(-1, trunk), *(trunk + 1 + parent if parent >= 0 else trunk for parent in TREE)]
+    tokens = [*chunk, *TREE_TOKENS]
+    assert kv.reserve(sequence, len(tokens))
+    found = []
+    for start, end in ((0, len(chunk) + 2), (len(chunk) + 2, len(chunk) + 3), (len(chunk) + 3, len(tokens))):
+        builder = BatchBuilder()
+        builder.add(sequence, tokens[start:end], range(end - start), parents[:end], num_fed=start)
+        found.append(decoder.forward(builder.build(), kv))
+    tree = np.concatenate(found)[len(chunk) :]
+    for row in range(len(TREE)):
+        path, node = [], row
+        while node >= 0:
+            path.insert(0, TREE_TOKENS[node])
+            node = TREE[node]
+        same(decoder, tree[row], logits_of(decoder, TOKENS + path, 50)[0][-1])
+
+
 def test_a_committed_path_of_a_tree_goes_on_as_if_it_had_been_a_chain(decoder):
     _, kv, sequence = logits_of(decoder, TOKENS, 50)
     assert kv.reserve(sequence, len(TREE))

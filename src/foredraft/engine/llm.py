@@ -206,6 +206,11 @@ class LLM:
         return self.chat_template is not None
 
     @property
+    def grows_trees(self) -> tuple[str, ...]:
+        """Those of its proposers that draft trees where they are asked to."""
+        return tuple(name for name in self.proposers if self.engine.proposers[name].grows_trees)
+
+    @property
     def governor(self) -> Governor:
         """Decides how far to draft where that is left open (mode auto). Belongs to the thread that runs the engine."""
         return self.engine.governor

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from foredraft.errors import ConfigError, StoreError
-from foredraft.proposers.suffix_file import Text, read, write
+from foredraft.proposers.suffix_file import FILE, Text, read, write
 from foredraft.proposers.suffix_index import SuffixIndex
 
 log = logging.getLogger("foredraft")
 DEFAULT_BYTES = 64 << 20
 LEAST_BYTES = 1 << 20
-FILE = "suffixes"
+
 _GENERATION_BYTES, _TEXT_BYTES = 4096, 256  # of what is around an index, and around a text
 _LONGEST = 2048  # bytes of memory for each token of a text, of which longer ones are cut
 _REPEATS = 2  # how often a text is indexed again that was written so often or more before a restart
