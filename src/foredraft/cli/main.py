@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import click
 
-from foredraft.cli import bench, chat, check, demo, experiment, generate, plan, profile, pull, replay, serve
+from foredraft.cli import bench, chat, check, demo, experiment, generate, plan, profile, pull, replay, serve, train
 from foredraft.errors import ForedraftError
 
 EXIT_USER_ERROR = 2
@@ -53,6 +53,7 @@ for _command in (
     experiment.experiment,
     check.check,
     demo.demo,
+    train.train,
 ):
     cli.add_command(_command)
 
