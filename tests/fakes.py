@@ -14,7 +14,17 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from foredraft.core import BoolArray, Constraint, Context, Draft, FloatArray, SamplingParams, Speculation, Verdict
+from foredraft.core import (
+    BoolArray,
+    Constraint,
+    Context,
+    Draft,
+    FloatArray,
+    IntArray,
+    SamplingParams,
+    Speculation,
+    Verdict,
+)
 from foredraft.engine.engine import Engine
 from foredraft.engine.sequence import Chunk
 from foredraft.engine.sequence import Sequence as EngineSequence
@@ -55,11 +65,17 @@ def _logits(*key: int) -> FloatArray:
 
 
 class PathModel:
-    """A decoder whose logits are `logits_after` the path it finds in the KV cache. Records the batches it saw."""
+    """A decoder whose logits are `logits_after` the path it finds in the KV cache. Records the batches it saw.
+
+    kept: the tokens whose logits it gives, as a decoder with a trimmed vocabulary does.
+    """
 
     vocab_size = VOCAB
 
-    def __init__(self, context_length: int = CONTEXT_LENGTH, num_padding: int = 0) -> None:
+    def __init__(
+        self, context_length: int = CONTEXT_LENGTH, num_padding: int = 0, kept: IntArray | None = None
+    ) -> None:
+        self.kept = kept
         self.arch = SimpleNamespace(context_length=context_length)
         self.batches: list[Batch] = []
         self._num_padding = num_padding
@@ -71,9 +87,10 @@ class PathModel:
         for row, (page, offset) in enumerate(places):
             keys[page, 0, :, offset] = [[batch.tokens[row], batch.positions[row]]]
         logits = np.array([self._logits(batch, kv, row) for row in batch.wanted], np.float32).reshape(-1, VOCAB)
-        return np.pad(
-            logits, ((0, 0), (0, self._num_padding)), constant_values=99.0
-        )  # what padding says must not count
+        if self.kept is not None:
+            return logits[:, self.kept]
+        # What padding says must not count.
+        return np.pad(logits, ((0, 0), (0, self._num_padding)), constant_values=99.0)
 
     def _logits(self, batch: Batch, kv: PagedKV, row: int) -> FloatArray:
         own = batch.ancestors[batch.ancestor_offsets[row] : batch.ancestor_offsets[row + 1]]

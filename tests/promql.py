@@ -16,7 +16,7 @@ VALUES = {metric.name: (metric.labels[-1], metric.values) for metric in METRICS 
 def exported() -> dict[str, set[str]]:
     """The labels of every series of a server that has run a step with a draft."""
     metrics = Metrics({"chat": "interactive"}, ["lookup"])
-    draft = DraftOutcome(1, "lookup", 4, 4, False)
+    draft = DraftOutcome(1, "lookup", 4, (0, 1, 2, 3), False)
     metrics.step(StepRecord(0, 1, 0, 1, 4, (draft,), {}, {1: 4}, {1: "chat"}, {}))
     families = parse(metrics.render().decode())
     return {sample.name: set(sample.labels) for family in families for sample in family.samples}

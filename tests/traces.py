@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import strategies as st
 
+from foredraft.core import Draft
 from foredraft.governor.plan import Candidate, Choice, PassCost, Plan, Seat, Snapshot
 from foredraft.governor.trace import TraceWriter
 from foredraft.governor.trace_format import Between, TraceStep
+from foredraft.governor.trials import Trial, trials
 from foredraft.steps import NO_DRAFT_REASONS, PHASES, DraftOutcome, StepRecord
 
 COST = PassCost((1, 2, 4), (1.0, 1.25, 2.0))  # a second for a row, half a second for each from the fourth on
@@ -57,7 +61,13 @@ def record(*drafts: DraftOutcome, num_tokens: dict[int, int], seconds: float = 1
 
 
 def outcome(num_tokens: int, num_accepted: int, is_rejected: bool, proposer: str = "lookup") -> DraftOutcome:
-    return DraftOutcome(1, proposer, num_tokens, num_accepted, is_rejected)
+    return DraftOutcome(1, proposer, num_tokens, tuple(range(num_accepted)), is_rejected)
+
+
+def tried(grades: Sequence[int], num_accepted: int, is_rejected: bool) -> list[Trial]:
+    """What a chain tells of whose tokens the first so many were accepted; no grades: none are known."""
+    num_tokens = len(grades) or num_accepted + is_rejected
+    return list(trials(Draft.chain("p", [0] * num_tokens, grades=grades), range(num_accepted), is_rejected))
 
 
 def write(path, steps, **options) -> None:
@@ -83,13 +93,21 @@ def costs(draw) -> PassCost:
 
 
 @st.composite
+def trees(draw) -> Candidate:
+    parents = [draw(st.integers(-1, place - 1)) for place in range(draw(st.integers(1, 6)))]
+    chances = draw(st.lists(fractions, min_size=len(parents), max_size=len(parents)))
+    survival = tuple(sorted(chances, reverse=True))
+    return Candidate(PROPOSERS[1], survival, False, survival, 3, width=3, parents=tuple(parents))
+
+
+@st.composite
 def snapshots(draw) -> Snapshot:
     survivals = st.lists(fractions, max_size=6).map(lambda chances: tuple(sorted(chances, reverse=True)))
     offers = [
         st.builds(Candidate, st.just(name), survivals, st.booleans(), survivals | st.just(()), st.integers(0, 99))
         for name in PROPOSERS
     ]
-    candidates = st.tuples(*offers) | st.tuples(offers[0]) | st.just(())
+    candidates = st.tuples(*offers, trees()) | st.tuples(offers[0]) | st.just(())
     ids = draw(st.lists(st.integers(0, 10_000), unique=True, max_size=4))
     seats = tuple(
         Seat(number, draw(names), draw(st.integers(1, 9999)), draw(st.integers(1, 999)), draw(candidates))
@@ -121,9 +139,9 @@ def steps(draw) -> TraceStep:
         if offers and draw(st.booleans()):
             offer = draw(st.sampled_from(offers))
             k = draw(st.integers(1, len(offer.survival)))
-            choices[seat.context_id] = Choice(offer.proposer, k)
-            accepted = draw(st.integers(0, k))
-            drafts.append(DraftOutcome(seat.context_id, offer.proposer, k, accepted, accepted < k))
+            choices[seat.context_id] = Choice(offer.proposer, k, offer.width)
+            path = tuple(sorted(draw(st.sets(st.integers(0, k - 1)))))
+            drafts.append(DraftOutcome(seat.context_id, offer.proposer, k, path, len(path) < k))
         else:
             undrafted[seat.context_id] = draw(st.sampled_from(sorted(NO_DRAFT_REASONS)))
     num_tokens = {seat.context_id: 1 for seat in situation.seats}

@@ -23,6 +23,7 @@ BoolArray = NDArray[np.bool_]
 
 RULES = ("exact", "rejection", "block")
 SPECULATION_MODES = ("off", "auto", "on")
+MOST_DRAFTED = {"off": 0, "auto": 31, "on": 4}  # tokens in a step, where nobody says otherwise
 
 
 def _require(ok: bool, name: str, given: object, allowed: str) -> None:
@@ -97,7 +98,8 @@ class Speculation:
     """What a request wants of speculation.
 
     Where it is on, `proposers` are tried in order and the first that has a draft for this step is used; where it is
-    auto, the governor chooses among them. `k` bounds the drafted tokens.
+    auto, the governor chooses among them. `k` bounds the drafted tokens, of all branches together, and `tree_width`
+    the branches at a place.
     """
 
     mode: str = option(
@@ -107,12 +109,19 @@ class Speculation:
         None, "Most tokens to draft in one step; not set: 4 where it is on, 31 where it is auto.", minimum=0, maximum=64
     )
     proposers: tuple[str, ...] = option(
-        (), "Who drafts, in the order of asking; none means lookup, then draft_model where a draft is given."
+        (), "Who drafts, in the order of asking; none means lookup, then drafters, then draft_model."
     )
     rule: str = option(
         "exact",
         "How drafts are accepted. exact: the same bytes as without drafts; the others: the same distribution.",
         choices=RULES,
+    )
+    tree_width: int | None = option(
+        None,
+        "Most tokens to draft for one place, as branches of a tree, where a model drafts; 1: chains; not set: 1 where "
+        "it is on, 3 where it is auto. The rule block has chains only.",
+        minimum=1,
+        maximum=8,
     )
 
     def __post_init__(self) -> None:
@@ -125,8 +134,12 @@ class Speculation:
 
     def most_in(self, mode: str) -> int:
         """The same in another mode: that of the pool, say."""
-        default = {"off": 0, "on": 4, "auto": 31}[mode]
-        return default if self.k is None or mode == "off" else self.k
+        return MOST_DRAFTED[mode] if self.k is None or mode == "off" else self.k
+
+    def width_in(self, mode: str) -> int:
+        """Most tokens to draft for one place, in a mode."""
+        default = 3 if mode == "auto" else 1
+        return default if self.tree_width is None else self.tree_width
 
 
 class Constraint(Protocol):
@@ -158,8 +171,9 @@ class Context:
     """What a proposer may read of a sequence. Owned and mutated by the engine alone, between steps.
 
     `tokens` is prompt followed by output; `key` is the noise key of this request and choice (sampling/noise.py).
-    `prediction` is what the caller expects the output to be, empty for no idea. Keys and values are shared only between
-    contexts of one `scope`. `constraint` has taken in the output.
+    `prediction` is what the caller expects the output to be, empty for no idea. Keys and values, and past outputs, are
+    shared only between contexts of one `scope`; past outputs only of one pool, `shares`, too: empty for not at all.
+    `constraint` has taken in the output.
     """
 
     id: int
@@ -170,6 +184,7 @@ class Context:
     rule: str = "exact"
     prediction: tuple[int, ...] = ()
     scope: str = ""
+    shares: str = ""
     constraint: Constraint | None = None
 
     @property
@@ -193,7 +208,8 @@ class Draft:
     last token; a parent comes before its children. A chain has parents -1, 0, 1, ...
     probs: the law each token was really drawn from, [k, target vocabulary] float32, or None for a draft that was
     chosen deterministically (a point mass). grades: for each token how sure its proposer is, in small whole numbers
-    whose meaning is its own, the surer the higher; empty for no idea. How often which grade is right is learned.
+    whose meaning is its own, the surer the higher; empty for no idea. Siblings of a place's first guess, which are
+    rarely right, have grades below 0. How often which grade is right is learned.
     """
 
     proposer: str
@@ -218,6 +234,14 @@ class Draft:
     @property
     def is_chain(self) -> bool:
         return self.parents == tuple(range(-1, len(self.tokens) - 1))
+
+    @property
+    def depths(self) -> list[int]:
+        """Of each token, from 0."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(depths[parent] + 1 if parent >= 0 else 0)
+        return depths
 
     def path(self, node: int) -> list[int]:
         """Indices from the root's child down to `node`, inclusive; empty for -1."""

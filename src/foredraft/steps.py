@@ -28,13 +28,18 @@ NO_DRAFT_REASONS = {
 
 @dataclass(frozen=True)
 class DraftOutcome:
-    """What became of one draft: tokens drafted, tokens accepted and kept, and whether the target refused one."""
+    """What became of one draft: tokens drafted, which of them were accepted and kept (their places in the draft, from
+    its root down; 0, 1, 2, ... in a chain), and whether the target refused what follows those."""
 
     context_id: int
     proposer: str
     num_tokens: int
-    num_accepted: int
+    path: tuple[int, ...]
     is_rejected: bool
+
+    @property
+    def num_accepted(self) -> int:
+        return len(self.path)
 
 
 @dataclass(frozen=True)

@@ -143,3 +143,25 @@ def test_real_model(cli, smollm2, home, monkeypatch, tmp_path):
     # A pass reads the whole file but norms and metadata, packed a little looser or tighter.
     assert all(point["num_bytes"] == pytest.approx(smollm2.stat().st_size, rel=0.1) for point in saved["points"])
     assert saved["bandwidth_gb_s"] > 0
+
+
+def test_a_trimmed_draft_model_has_a_profile_of_its_own(cli, tiny_model, home, tmp_path):
+    def num_bytes(*arguments):
+        path = tmp_path / "profile.json"
+        done = cli("profile", "--model", tiny_model, "--draft", tiny_model, *arguments, "--json", path)
+        assert done.status == 0, done.err
+        saved = json.loads(path.read_text())
+        return saved["draft"][0]["num_bytes"], saved["provenance"]["options"]["num_kept"], done.err
+
+    whole, trimmed = num_bytes(), num_bytes("--draft-vocabulary", 100)
+    assert whole[1] is None
+    assert 100 < trimmed[1] < 110
+    assert trimmed[0] < whole[0]
+    assert "measured before" not in trimmed[2]
+    assert num_bytes("--draft-vocabulary", 100)[2].startswith("measured before")
+    assert "allowed is 1 to 273" in refused(
+        cli("profile", "--model", tiny_model, "--draft", tiny_model, "--draft-vocabulary", 0)
+    )
+    assert "--draft-vocabulary is of a draft model" in refused(
+        cli("profile", "--model", tiny_model, "--draft-vocabulary", 10)
+    )

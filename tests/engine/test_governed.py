@@ -66,7 +66,7 @@ def test_off_costs_nothing(monkeypatch, by):
     governed = Governed(monkeypatch, clock, proposers, pools={"default": PoolConfig("off" if by == "pool" else "on")})
     called = []
     for owner, name in [
-        *((Governor, name) for name in ("is_resting", "most_rows", "judge", "plan", "spent", "end", "release")),
+        *((Governor, name) for name in ("begin", "judge", "plan", "spent", "end", "pass_over", "release")),
         *((Drafting, name) for name in ("_by_plan", "_ask", "observe")),
         *((TimedProposer, name) for name in ("propose", "observe", "release")),
     ]:

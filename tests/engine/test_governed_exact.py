@@ -33,7 +33,7 @@ from foredraft.governor.policy import empty_plan
 from foredraft.governor.pools import PoolConfig
 from foredraft.kv.cache import PagedKV
 from foredraft.proposers import draft_model
-from foredraft.proposers.base import DraftModel, GoesOn, Proposer, Resources
+from foredraft.proposers.base import DraftModel, GoesOn, Paths, Proposer, Resources
 from foredraft.proposers.grammar import Grammar
 
 NAMES = ("right", "wrong", "random", "tree", "free", "free tree", "grammar", "draft_model")
@@ -74,7 +74,7 @@ class Whims:
         plain = empty_plan(snapshot)
         return Plan(choices, plain.expected_tokens, plain.step_s, plain.plain_s)
 
-    def goes_on(self, drafts: Mapping[int, Sequence[int]]) -> set[int]:
+    def goes_on(self, drafts: Paths) -> set[int]:
         chosen = {number for number in drafts if self._random.random() < 0.7}
         self.num_ended += len(drafts) - len(chosen)
         return chosen
@@ -88,13 +88,8 @@ class Impulsive(Governor):
         self.whims = Whims(seed)
         monkeypatch.setattr(governor_module, "decide", self.whims)
 
-    is_listening = True
-
-    def is_resting(self, num_running: int) -> bool:
-        return False
-
-    def most_rows(self, num_sequences: int) -> int:
-        return num_sequences + 8
+    def begin(self, num_running: int) -> int:
+        return 8
 
     def goes_on(self, proposer: str, turns: Sequence[Turn]) -> GoesOn:
         return self.whims.goes_on
@@ -210,9 +205,7 @@ def test_no_decision_changes_a_byte_of_a_real_model(smollm2, monkeypatch):
     """A model that drafts for itself is the pair with the most to say about where drafts end."""
     llm = LLM(smollm2, context_length=512, kv_memory=64 << 20, draft=smollm2)
     governor = llm.engine.governor
-    monkeypatch.setattr(Governor, "is_listening", True)
-    monkeypatch.setattr(governor, "is_resting", lambda num_running: False)
-    monkeypatch.setattr(governor, "most_rows", lambda num_sequences: num_sequences + 8)
+    monkeypatch.setattr(governor, "begin", lambda num_running: 8)
     whims = Whims(3)
     monkeypatch.setattr(governor_module, "decide", whims)
     monkeypatch.setattr(governor, "goes_on", lambda proposer, turns: whims.goes_on)

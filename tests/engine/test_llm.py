@@ -254,9 +254,14 @@ def test_many_requests_share_a_small_cache(llama):
         ({"kv_memory": 1000}, ConfigError, "does not hold a page of 32 tokens"),
         ({"ops": "cuda"}, ConfigError, "unknown op set 'cuda'; known are native, reference"),
         ({"threads": 0}, ConfigError, "threads is 0; allowed is 1 to"),
-        ({"proposers": ["medusa"]}, ConfigError, "unknown proposer 'medusa'; known are draft_model, grammar, lookup"),
+        (
+            {"proposers": ["medusa"]},
+            ConfigError,
+            "unknown proposer 'medusa'; known are draft_model, eagle, eagle3, grammar, lookup",
+        ),
         ({"proposers": ["draft_model"]}, ConfigError, "proposer draft_model needs a draft model"),
         ({"draft": "nowhere.gguf"}, ModelError, "nowhere.gguf"),
+        ({"draft_vocabulary": 100}, ConfigError, "draft_vocabulary is of a draft model, and there is none; name one"),
     ],
 )
 def test_options_that_are_not_allowed(llama, options, error, message):
@@ -294,7 +299,8 @@ def test_a_model_that_computes_nonsense_says_so_and_frees_everything(folder):
 @pytest.mark.parametrize("name", tiny.MODELS)
 def test_native_text_is_the_same_with_any_proposer_batch_and_thread_count(folder, name):
     """The promise, for each architecture: speculation off, alone and on one thread, against everything else. The draft
-    is the same model (nearly all accepted), another one with a longer padding (nearly all refused)."""
+    is the same model (nearly all accepted), the same one with a trimmed vocabulary (some accepted), another one with a
+    longer padding (nearly all refused)."""
     target = tiny.write_tiny(folder / f"{name}-target.gguf", tiny.MODELS[name])
     padded = tiny.MODELS[name].vocab_size + 32
     other = tiny.write_tiny(folder / f"{name}-draft.gguf", tiny.MODELS[name], seed=1, vocab_size=padded, num_layers=1)
@@ -305,8 +311,15 @@ def test_native_text_is_the_same_with_any_proposer_batch_and_thread_count(folder
     expected = [[visible(results(baseline, OFF, [p], **case))[0] for p in PROMPTS] for case in cases]
     assert len({str(tokens) for one in expected for tokens in one}) == len(cases) * len(PROMPTS)
     total = SpeculationStats()
-    for draft, max_sequences, threads in ((target, 16, 2), (other, 2, 3)):
-        llm = LLM(target, draft, threads=threads, max_sequences=max_sequences, kv_memory=8 * MIB)
+    for draft, vocabulary, max_sequences, threads in ((target, None, 16, 2), (target, 150, 3, 2), (other, None, 2, 3)):
+        llm = LLM(
+            target,
+            draft,
+            draft_vocabulary=vocabulary,
+            threads=threads,
+            max_sequences=max_sequences,
+            kv_memory=8 * MIB,
+        )
         for speculation in (OFF, LOOKUP, DRAFT, Speculation("auto", 7)):
             for case, want in zip(cases, expected, strict=True):
                 found = results(llm, speculation, **case)
@@ -315,3 +328,16 @@ def test_native_text_is_the_same_with_any_proposer_batch_and_thread_count(folder
                     total.add(result.stats)
     assert total.num_drafts_by_proposer.keys() == {"lookup", "draft_model"}
     assert 0.1 < total.alpha < 0.99
+
+
+def test_a_trimmed_vocabulary_is_what_is_drafted_from(llama):
+    llm = LLM(llama, llama, draft_vocabulary=100, ops="reference", kv_memory=8 * MIB)
+    stats = SpeculationStats()
+    for result in results(llm, DRAFT, max_tokens=40, ignore_eos=True):
+        stats.add(result.stats)
+    draft = llm.engine._drafting._proposers["draft_model"]._model
+    assert set(llm.tokenizer.eos_ids) | set(range(100)) == set(np.flatnonzero(draft.allowed).tolist())
+    assert draft.decoder.num_logits == draft.allowed.sum()
+    assert 0 < stats.num_accepted < stats.num_draft_tokens
+    with pytest.raises(ConfigError, match="draft_vocabulary is 300; allowed is 1 to 273"):
+        LLM(llama, llama, draft_vocabulary=300, ops="reference")

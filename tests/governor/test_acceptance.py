@@ -19,6 +19,7 @@ from foredraft.governor.acceptance import (
     Calibration,
     Tally,
 )
+from traces import tried
 
 K = 4
 NO_GRADES: tuple[int, ...] = ()
@@ -43,7 +44,7 @@ class Traffic:
             accepted = 0
             while accepted < len(alphas) and self._random.random() < alphas[accepted]:
                 accepted += 1
-            self.acceptance.observe(context_id, route, proposer, grades, accepted, accepted < len(alphas))
+            self.acceptance.observe(context_id, route, proposer, tried(grades, accepted, accepted < len(alphas)))
 
 
 def alphas(
@@ -140,14 +141,14 @@ def test_the_benefit_of_the_doubt_ends() -> None:
     assert chance(acceptance) > PRIOR + 0.05
     found = []
     for _ in range(2 * CURIOUS):
-        acceptance.observe(1, "a", "p", NO_GRADES, 0, True)
+        acceptance.observe(1, "a", "p", tried(NO_GRADES, 0, True))
         found.append(chance(acceptance))
     assert found == sorted(found, reverse=True)
     assert found[CURIOUS] < 0.2
     generous = Acceptance()
     for i in range(CURIOUS):
         assert chance(generous) > 0.5  # more than it has shown, and never beyond 1
-        generous.observe(1, "a", "p", NO_GRADES, i % 2, i % 2 == 0)
+        generous.observe(1, "a", "p", tried(NO_GRADES, i % 2, i % 2 == 0))
     assert chance(generous) == alphas(generous)[0] < 0.55
 
 
@@ -207,7 +208,7 @@ def test_survival_multiplies_and_ends() -> None:
 def test_chances_are_chances_whatever_happens(outcomes: list[tuple[int, str, int, bool, int]]) -> None:
     acceptance = Acceptance()
     for context_id, route, num_accepted, is_rejected, grade in outcomes:
-        acceptance.observe(context_id, route, "p", [grade] * 7, num_accepted, is_rejected)
+        acceptance.observe(context_id, route, "p", tried([grade] * 7, num_accepted, is_rejected))
         for known in (None, grade):
             survival = acceptance.survival(context_id, route, "p", [known] * 9)
             assert all(0 <= s <= 1 for s in survival)
@@ -220,7 +221,7 @@ def test_what_is_kept_is_bounded() -> None:
     for context_id in range(1000):
         for _ in range(50):
             num_accepted = rng.randint(0, 2)
-            acceptance.observe(context_id, "a", "p", [context_id % 4] * 3, num_accepted, num_accepted < 2)
+            acceptance.observe(context_id, "a", "p", tried([context_id % 4] * 3, num_accepted, num_accepted < 2))
         if context_id % 10:
             acceptance.release(context_id)
     tallies: Mapping[object, Tally] = acceptance._levels

@@ -172,7 +172,7 @@ def test_latencies_and_drafts_of_the_pool_between_carry_overs():
     hear(0.4)
     hear(0.8)
     hear(0.8)
-    drafts = [DraftOutcome(1, "lookup", 4, 3, True), DraftOutcome(2, "lookup", 4, 0, True)]
+    drafts = [DraftOutcome(1, "lookup", 4, (0, 1, 2), True), DraftOutcome(2, "lookup", 4, (), True)]
     experiment.step(step({1: 4, 2: 1}, {1: "chat", 2: "other"}, drafts), 20.0)
     (window,) = experiment.record()["windows"]
     assert (window["itl_p50_ms"], window["itl_p95_ms"]) == (pytest.approx(200.0), pytest.approx(200.0))

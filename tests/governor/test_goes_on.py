@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 
 import pytest
@@ -15,11 +15,11 @@ from foredraft.governor.governor import Governor, Load, Turn
 from foredraft.governor.plan import Snapshot
 from foredraft.governor.profile import Point
 from foredraft.sampling.noise import noise_key
+from traces import tried
 
 RUN = "draft_model"
 ROUTE = "default"
 ALPHAS = (0.05, 0.5, 0.95)  # of the tokens that a grade says little about, something, and much
-GoesOn = Callable[[Mapping[int, Sequence[int]]], Collection[int]]
 
 
 class Drafting:
@@ -39,15 +39,18 @@ class Drafting:
         self.governor.on_plan.append(self._hear)
         for number in range(20):
             for grade, alpha in enumerate(ALPHAS):
-                self.governor.acceptance.observe(
-                    99, ROUTE, RUN, [grade], int(number < 20 * alpha), number >= 20 * alpha
-                )
+                outcome = tried([grade], int(number < 20 * alpha), number >= 20 * alpha)
+                self.governor.acceptance.observe(99, ROUTE, RUN, outcome)
         turns = [
             Turn(Context(i, [1, 2, 3], 2, SamplingParams(), noise_key(i, 0), "exact"), ROUTE, 4, {RUN: True}, 99)
             for i in range(num_turns)
         ]
         self.plan = self.governor.plan(turns, {}, Load(num_turns, 0, 0, 0.0, False))
-        self.goes_on: GoesOn = self.governor.goes_on(RUN, turns)
+        self._goes_on = self.governor.goes_on(RUN, turns)
+
+    def goes_on(self, drafts: Mapping[int, Sequence[int]]) -> Collection[int]:
+        """Of chains, given by the grades of their tokens."""
+        return self._goes_on({number: [grades] for number, grades in drafts.items()})
 
     def _hear(self, snapshot: Snapshot, plan: object) -> None:
         self.snapshot = snapshot

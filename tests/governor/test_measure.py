@@ -44,7 +44,7 @@ def measured(monkeypatch):
 
 def decoders(*roles: str, context_length: int = 4096) -> dict[str, SimpleNamespace]:
     arch = SimpleNamespace(context_length=context_length)
-    return {role: SimpleNamespace(arch=arch, ms=10.0 if role == "model" else 20.0) for role in roles}
+    return {role: SimpleNamespace(arch=arch, ms=10.0 if role == "model" else 20.0, kept=None) for role in roles}
 
 
 def of(files: dict[str, Path], *roles: str) -> dict[str, Path]:
@@ -74,6 +74,26 @@ def test_a_draft_model_is_measured_beside_its_target(folder, files, measured):
     again = curves(decoders("model", "draft"), files, 2, "avx2")
     assert measured == []
     assert again.draft("draft_model").cost == both.draft("draft_model").cost
+
+
+def test_a_trimmed_draft_model_is_measured_anew(folder, files, measured):
+    """By how many tokens it keeps: neither the kept curve nor the full profile of the whole model holds for it."""
+    whole = Profile({}, 10.0, (Point(1, 0, 7.0, 1), Point(8, 0, 7.0, 1)), (Point(1, 0, 3.0, 1), Point(8, 0, 3.0, 1)))
+    path = profile_path(files, 2, "avx2")
+    path.parent.mkdir()
+    path.write_text(json.dumps(whole.as_dict()))
+    both = decoders("model", "draft")
+    both["draft"].kept, both["draft"].ms = range(100), 15.0
+    found = curves(both, files, 2, "avx2")
+    assert both["draft"] in [decoder for decoder, _, _ in measured]
+    assert found.draft("draft_model").cost(4) == pytest.approx(0.019)
+    measured.clear()
+    both["draft"].kept = range(100, 200)
+    assert curves(both, files, 2, "avx2").draft("draft_model").cost == found.draft("draft_model").cost
+    assert measured == []
+    both["draft"].kept = range(99)
+    curves(both, files, 2, "avx2")
+    assert measured
 
 
 def test_a_short_context_is_not_overrun(folder, files, measured):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, product
 from math import prod
+from operator import mul
 
 import pytest
 from hypothesis import given, settings
@@ -49,7 +50,8 @@ def tokens_won(snapshot: Snapshot, choices: Mapping[int, Choice]) -> dict[int, f
     for seat in snapshot.seats:
         choice = choices.get(seat.context_id)
         if choice:
-            [candidate] = [c for c in seat.candidates if c.proposer == choice.proposer]
+            candidate = choice.among(seat)
+            assert candidate
             assert 1 <= choice.num_tokens <= len(candidate.survival)
             won[seat.context_id] = sum(candidate.survival[: choice.num_tokens])
     return won
@@ -59,10 +61,9 @@ def step_s(snapshot: Snapshot, choices: Mapping[int, Choice]) -> float:
     """What a step with these drafts takes in the mean: the pass, catching up, and a pass of each proposer for every
     depth that a draft gets to."""
     chosen = [
-        (seat, candidate, choices[seat.context_id].num_tokens)
+        (seat, choices[seat.context_id].among(seat), choices[seat.context_id].num_tokens)
         for seat in snapshot.seats
-        for candidate in seat.candidates
-        if seat.context_id in choices and candidate.proposer == choices[seat.context_id].proposer
+        if seat.context_id in choices
     ]
     lengths = [(seat, sum(reaches(candidate, count))) for seat, candidate, count in chosen]
     rows = snapshot.num_rows + sum(length for _, length in lengths)
@@ -71,15 +72,28 @@ def step_s(snapshot: Snapshot, choices: Mapping[int, Choice]) -> float:
     for proposer, cost in snapshot.draft_costs.items():
         users = [(seat, candidate, count) for seat, candidate, count in chosen if candidate.proposer == proposer]
         seconds += sum(candidate.catch_up / seat.horizon * cost.row_s for seat, candidate, _ in users)
-        for depth in range(max((count for _, _, count in users), default=0)):
-            there = [reaches(candidate, count)[depth] for _, candidate, count in users if count > depth]
-            seconds += pass_s(cost, there)
+        rows = defaultdict(list)
+        for _, candidate, count in users:
+            for depth, chance in pass_rows(candidate, count):
+                rows[depth].append(chance)
+        seconds += sum(pass_s(cost, there) for there in rows.values())
     return seconds + (snapshot.overhead_s if chosen else 0.0)
 
 
 def reaches(candidate: Candidate, count: int) -> tuple[float, ...]:
     """The chances that the first so many tokens are drafted."""
     return (candidate.reach or (1.0,) * len(candidate.survival))[:count]
+
+
+def pass_rows(candidate: Candidate, count: int) -> Iterator[tuple[int, float]]:
+    """The rows of its proposer's passes that a draft of so many tokens takes, one for each token that has children: the
+    depth of those, and the chance that there is one of them."""
+    parents = candidate.parents or range(-1, len(candidate.survival) - 1)
+    for parent in sorted(set(parents[:count])):
+        depth, node = 0, parent
+        while node >= 0:
+            depth, node = depth + 1, parents[node]
+        yield depth, reaches(candidate, count)[parents.index(parent)]
 
 
 def pass_s(cost: PassCost, chances: Sequence[float]) -> float:
@@ -115,7 +129,7 @@ def credits_after(snapshot: Snapshot, choices: Mapping[int, Choice]) -> dict[str
 def all_choices(snapshot: Snapshot) -> Iterator[dict[int, Choice]]:
     """Every depth of every candidate of every seat."""
     options = [
-        [None, *(Choice(c.proposer, depth) for c in seat.candidates for depth in range(1, len(c.survival) + 1))]
+        [None, *(Choice(c.proposer, size, c.width) for c in seat.candidates for size in range(1, len(c.survival) + 1))]
         for seat in snapshot.seats
     ]
     for chosen in product(*options):
@@ -141,6 +155,14 @@ def pass_costs(draw: st.DrawFn) -> PassCost:
 
 
 @st.composite
+def trees(draw: st.DrawFn, catch_up: int) -> Candidate:
+    """With survivals as they may be: none of a node above its parent's, nor above those before it."""
+    parents = [draw(st.integers(-1, node - 1)) for node in range(draw(st.integers(1, 4)))]
+    survival = accumulate(draw(st.lists(st.floats(0.3, 1.0), min_size=len(parents), max_size=len(parents))), mul)
+    return Candidate(RUN, tuple(survival), False, (), catch_up, width=3, parents=tuple(parents))
+
+
+@st.composite
 def snapshots(draw: st.DrawFn, is_simple: bool, num_routes: int = 1) -> Snapshot:
     """is_simple: a seat has one candidate, all of those that run a model as long, and reading up and one more sequence
     cost the draft model nothing. There, the best plan takes slots in order of survival."""
@@ -160,6 +182,8 @@ def snapshots(draw: st.DrawFn, is_simple: bool, num_routes: int = 1) -> Snapshot
                 reach = tuple(accumulate(ends, lambda a, b: a * b))
                 survival = tuple(s * r for s, r in zip(survival, reach, strict=True))
             candidates.append(Candidate(kind, survival, kind == READY, reach, catch_up))
+            if kind == RUN and not is_simple and draw(st.booleans()):
+                candidates.append(draw(trees(catch_up)))
         route = f"route {draw(st.integers(0, num_routes - 1))}"
         context_len = 10 if is_simple else draw(st.integers(1, 500))
         made.append(seat(context_id, *candidates, route=route, context_len=context_len))
@@ -210,25 +234,37 @@ def by_the_rule(case: Snapshot) -> float:
         if candidate.is_ready:
             return sum(candidate.survival)
         behind_s = candidate.catch_up / one.horizon * case.draft_costs[candidate.proposer].row_s
-        return sum(candidate.survival[:cap]) - behind_s * rate
+        return sum(down_to(candidate, cap)) - behind_s * rate
 
     best = 0.0
-    for cap in (0, *DEPTHS):
+    for cap, width in product((0, *DEPTHS), (1, 3)):
         options = []
         for at, one in enumerate(case.seats):
-            worths = [(worth(one, c, cap), c.is_ready, c.proposer, c) for c in one.candidates]
-            most, _, proposer, candidate = max(worths, default=(0.0, False, "", None))
+            widest = max((c.width for c in one.candidates if c.width <= width), default=1)
+            able = [c for c in one.candidates if c.is_ready or c.width == widest]
+            worths = [(worth(one, c, cap), c.is_ready, c.proposer, c.width, c) for c in able]
+            most, _, proposer, own_width, candidate = max(worths, default=(0.0, False, "", 1, None))
             if most > 0:
-                survival = candidate.survival if candidate.is_ready else candidate.survival[:cap]
-                options += [(-s, depth, at, proposer) for depth, s in enumerate(survival)]
+                survival = candidate.survival if candidate.is_ready else down_to(candidate, cap)
+                options += [(-s, place, at, (proposer, own_width)) for place, s in enumerate(survival)]
         for count in range(1, len(options) + 1):
             slots = sorted(options)[:count]
             names = {at: name for _, _, at, name in slots}
             sizes = Counter(at for _, _, at, _ in slots)
-            choices = {case.seats[at].context_id: Choice(name, sizes[at]) for at, name in names.items()}
+            choices = {
+                case.seats[at].context_id: Choice(name, sizes[at], own_width) for at, (name, own_width) in names.items()
+            }
             if leaves_nobody_behind(case, choices):
                 best = max(best, gain(case, choices))
     return best
+
+
+def down_to(candidate: Candidate, cap: int) -> tuple[float, ...]:
+    """Survivals of the tokens before the first that is deeper than `cap`."""
+    depths: list[int] = []
+    for parent in candidate.parents or range(-1, len(candidate.survival) - 1):
+        depths.append(depths[parent] + 1 if parent >= 0 else 1)
+    return candidate.survival[: sum(accumulate((depth <= cap for depth in depths), min))]
 
 
 def leaves_nobody_behind(case: Snapshot, choices: Mapping[int, Choice]) -> bool:
@@ -428,3 +464,40 @@ def test_rows_are_not_cheap_because_prompts_are_read() -> None:
 
 def test_nobody_to_draft_for() -> None:
     assert decide(snapshot((seat(0), seat(1)), MEASURED)).choices == {}
+
+
+# With one guess for a place right at 0.6 and the next at 0.2, in falling order of what the paths make of that.
+UNSURE_CHAIN = Candidate(RUN, powers(0.6), False)
+UNSURE_TREE = Candidate(
+    RUN, (0.6, 0.36, 0.216, 0.2, 0.13, 0.12, 0.12, 0.078), False, (), 0, width=3, parents=(-1, 0, 1, -1, 2, 3, 0, 4)
+)
+
+
+def choice_of(num_seats: int, *candidates: Candidate, draft_s: float = 0.002) -> Choice | None:
+    return decide(alike(num_seats, *candidates, draft_s=draft_s)).choices.get(0)
+
+
+def test_a_tree_where_rows_are_cheap_and_a_chain_where_they_are_not() -> None:
+    """On a pass that has room for rows a tree's further guesses cost next to nothing; with 16 sequences each costs."""
+    alone, crowded = (choice_of(count, UNSURE_CHAIN, UNSURE_TREE) for count in (1, 16))
+    assert alone
+    assert alone.width == 3
+    assert alone.num_tokens >= 4
+    assert crowded is None or (crowded.width, crowded.num_tokens) in [(1, 1), (3, 1)]
+
+
+def test_a_sure_drafter_makes_chains() -> None:
+    sure = Candidate(RUN, powers(0.95), False)
+    tree = Candidate(RUN, (0.95, 0.9, 0.86, 0.81, 0.77, 0.03, 0.03), False, width=3, parents=(-1, 0, 1, 2, 3, -1, 0))
+    choice = choice_of(1, sure, tree)
+    assert choice
+    assert choice.width == 1
+    assert choice.num_tokens >= 6
+
+
+def test_a_tree_saves_passes_of_a_dear_drafter() -> None:
+    """Two guesses for the next token need one pass, a second token another."""
+    chain = Candidate(RUN, (0.6, 0.36), False)
+    flat = Candidate(RUN, (0.6, 0.25, 0.1), False, width=3, parents=(-1, -1, -1))
+    choice = choice_of(1, chain, flat, draft_s=0.012)
+    assert choice == Choice(RUN, 3, 3)

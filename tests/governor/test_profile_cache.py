@@ -39,6 +39,7 @@ def test_everything_that_a_time_depends_on_has_a_path_of_its_own(monkeypatch, tm
             ({"model": model, "draft": other}, 2, "avx2"),
         )
     ]
+    paths += [profile_path({"model": model, "draft": other}, 2, "avx2", num_kept) for num_kept in (100, 200)]
     with monkeypatch.context() as patch:
         patch.setattr(profile_cache, "__version__", "0.0.1")
         paths.append(profile_path({"model": model}, 2, "avx2"))
@@ -48,7 +49,7 @@ def test_everything_that_a_time_depends_on_has_a_path_of_its_own(monkeypatch, tm
     for change in (b"GGUF, and MORE", b"GGUF, and more still"):
         model.write_bytes(change)
         paths.append(profile_path({"model": model}, 2, "avx2"))
-    assert len(set(paths)) == len(paths) == 9
+    assert len(set(paths)) == len(paths) == 11
 
 
 def test_reading(tmp_path):

@@ -24,19 +24,19 @@ FIELDS = {
     Snapshot: "step seats credits_s num_rows sequence_context row_context other_tokens has_prompt_rows pass_cost "
     "draft_costs overhead_s rate is_drafting",
     Seat: "context_id route context_len horizon candidates",
-    Candidate: "proposer survival is_ready reach catch_up",
+    Candidate: "proposer survival is_ready reach catch_up width parents",
     PassCost: "rows seconds sequence_token_s row_token_s",
     Plan: "choices expected_tokens step_s plain_s",
-    Choice: "proposer num_tokens",
+    Choice: "proposer num_tokens width",
     StepRecord: "step num_sequences num_prompt_rows num_decode_rows num_draft_rows drafts undrafted num_tokens routes "
     "phase_seconds",
-    DraftOutcome: "context_id proposer num_tokens num_accepted is_rejected",
+    DraftOutcome: "context_id proposer num_tokens path is_rejected",
     Between: "num_steps num_tokens seconds",
 }
 
 
-def test_these_are_the_lines_of_version_1():
-    assert VERSION == 1
+def test_these_are_the_lines_of_version_2():
+    assert VERSION == 2
     assert {kind: " ".join(each.name for each in fields(kind)) for kind in FIELDS} == FIELDS
 
 
@@ -46,6 +46,18 @@ def line(step: TraceStep = STEP) -> dict:
 
 def read(value: object) -> TraceStep:
     return Decoder().step(json.dumps(value).encode())
+
+
+def test_a_line_of_version_1_is_read_as_the_chains_that_it_has():
+    old = line()
+    for seat in old["snapshot"]["seats"]:
+        for candidate in seat["candidates"]:
+            del candidate["width"], candidate["parents"]
+    for choice in old["plan"]["choices"].values():
+        del choice["width"]
+    for draft in old["record"]["drafts"]:
+        draft["num_accepted"] = len(draft.pop("path"))
+    assert read(old) == STEP
 
 
 @given(st.lists(traces.steps(), max_size=4))
@@ -104,6 +116,8 @@ def test_the_line_that_is_changed_can_be_read():
         ("snapshot.seats", 3),
         ("snapshot.seats.0.candidates.0.survival", 7),
         ("snapshot.seats.0.candidates.0.survival", None),
+        ("snapshot.seats.0.candidates.1.parents", [-1]),
+        ("snapshot.seats.0.candidates.1.parents", [-1, 1]),
         ("snapshot.pass_cost.rows", []),
         ("snapshot.pass_cost.rows", [4, 2, 1]),
         ("snapshot.pass_cost.seconds", [1.0]),

@@ -13,33 +13,36 @@ PAGE_SIZE = 4
 
 
 @st.composite
-def parts(draw: st.DrawFn) -> tuple[list[int], list[int] | None, list[int], int]:
-    """Rows of one sequence: number committed, parents (None for a chain), wanted rows, provisional rows before."""
-    count = draw(st.integers(1, 9))
-    parents = draw(st.none() | st.tuples(*(st.integers(-1, row - 1) for row in range(count))).map(list))
+def parts(draw: st.DrawFn) -> tuple[int, int, int, list[int] | None, list[int]]:
+    """Rows of one sequence: number committed, fed in earlier passes, and new; parents of the latter two (None for a
+    chain), wanted rows. Trees begin with a chain, as behind a chunk of a prompt."""
+    num_fed, count = draw(st.integers(0, 5)), draw(st.integers(1, 9))
+    trunk = draw(st.integers(0, num_fed + count))
+    rows = range(trunk, num_fed + count)
+    parents = draw(st.none() | st.tuples(*(st.integers(-1, row - 1) for row in rows)).map(list))
     wanted = sorted(draw(st.sets(st.integers(0, count - 1))))
-    num_fed = draw(st.integers(0, 3)) if parents is None else 0
-    return draw(st.integers(0, 10)), count, parents, wanted, num_fed
+    whole = None if parents is None else [*range(-1, trunk - 1), *parents]
+    return draw(st.integers(0, 10)), num_fed, count, whole, wanted
 
 
 @given(st.lists(parts(), min_size=1, max_size=5))
 def test_rows_see_their_own_path_and_nothing_else(given_parts):
     kv = PagedKV(1, 1, 2, 64, PAGE_SIZE, share_prefixes=False)
     builder, expected, wanted_rows = BatchBuilder(), [], []
-    for number, (num_committed, count, parents, wanted, num_fed) in enumerate(given_parts):
+    for number, (num_committed, num_fed, count, parents, wanted) in enumerate(given_parts):
         sequence = kv.open([0])
         assert kv.reserve(sequence, num_committed)
         kv.commit(sequence, [7] * num_committed)
         assert kv.reserve(sequence, num_fed + count)
         wanted_rows += [builder.num_rows + row for row in wanted]
         builder.add(sequence, range(100, 100 + count), wanted, parents, num_fed)
-        start = num_committed + num_fed
         for row in range(count):
-            path, node = [], row
+            path, node = [], num_fed + row
             while node >= 0:
-                path.insert(0, start + node)
+                path.insert(0, num_committed + node)
                 node = node - 1 if parents is None else parents[node]
-            expected.append((number, 100 + row, start + row, [*range(start), *path], sequence.pages))
+            slot = num_committed + num_fed + row
+            expected.append((number, 100 + row, slot, [*range(num_committed), *path], sequence.pages))
     batch = builder.build()
     assert builder.num_rows == len(batch.tokens) == len(expected)
     assert batch.wanted.tolist() == wanted_rows
@@ -69,3 +72,14 @@ def test_a_chain_given_by_parents_sees_what_a_chain_sees():
         seen.append([[*range(batch.prefixes[row]), *own[row]] for row in rows])
         assert batch.positions.tolist() == [2, 3, 4]
     assert seen[0] == seen[1] == [[0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]]
+
+
+def test_only_rows_behind_a_branch_list_their_path():
+    kv = PagedKV(1, 1, 2, 40, PAGE_SIZE)
+    sequence = kv.open([0])
+    assert kv.reserve(sequence, 120)
+    builder = BatchBuilder()
+    builder.add(sequence, range(104), [], [*range(-1, 99), 99, 99, 101, 102])
+    batch = builder.build()
+    assert batch.prefixes.tolist() == [*range(100), 100, 100, 100, 100]
+    assert np.diff(batch.ancestor_offsets).tolist() == [1] * 100 + [1, 1, 2, 3]

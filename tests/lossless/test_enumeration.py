@@ -41,6 +41,17 @@ def sampling(draft_table: Table, is_shared: bool = False) -> Drafter:
     return draft
 
 
+def trimmed(draft_table: Table) -> Table:
+    """A law over a trimmed vocabulary: the last token is never drafted, another has its share (still sixteenths)."""
+
+    def law(path: tuple[int, ...]) -> Law:
+        kept = draft_table(path).copy()
+        kept[0], kept[-1] = kept[0] + kept[-1], 0
+        return kept
+
+    return law
+
+
 def point_mass(draft_table: Table) -> Drafter:
     """The most likely tokens of its own law."""
 
@@ -127,6 +138,7 @@ DRAFTERS: dict[str, Callable[[Table], Drafter]] = {
     "point mass": point_mass,
     "sampling": sampling,
     "sampling, shared noise": lambda draft_table: sampling(draft_table, is_shared=True),
+    "sampling, trimmed": lambda draft_table: sampling(trimmed(draft_table)),
     "point tree": point_tree,
     "sampling tree": sampling_tree,
 }
@@ -137,10 +149,12 @@ CASES = [
     ("exact", "point tree"),
     ("rejection", "point mass"),
     ("rejection", "sampling"),
+    ("rejection", "sampling, trimmed"),
     ("rejection", "point tree"),
     ("rejection", "sampling tree"),
     ("block", "point mass"),
     ("block", "sampling"),
+    ("block", "sampling, trimmed"),
 ]
 
 

@@ -27,6 +27,7 @@ from foredraft.verify import verify
 MASTER_SEED = 20_403
 NUM_DRAWS = 1000
 VOCABULARY, LENGTH, K = 4, 3, 2
+KEPT = (0, 3)
 PROMPT = (0, 2)
 FALSE_ALARM = 1e-3  # for all tests of this file together
 
@@ -91,6 +92,21 @@ def draft_model(params: str, rule: str, output: Path, noise: BlockNoise) -> Draf
     return Draft.chain("model", tokens, None if rule == "exact" else np.array(laws))
 
 
+def trimmed(params: str, rule: str, output: Path, noise: BlockNoise) -> Draft:
+    """As a draft model with a trimmed vocabulary drafts: two tokens it never drafts, and its law has zeros there."""
+    tokens: list[int] = []
+    laws = []
+    for depth in range(K):
+        path = (*output, *tokens)
+        logits = np.where(np.isin(range(VOCABULARY), KEPT), DRAFT_MODEL.logits(path), -np.inf).astype(np.float32)
+        kept = process(logits, PARAMS[params], PROMPT, path, [])
+        token, law = draft_token(kept, PARAMS[params].temperature, rule, noise, depth)
+        tokens.append(token)
+        laws.append(law)
+    assert set(tokens) <= set(KEPT)
+    return Draft.chain("trimmed", tokens, None if rule == "exact" else np.array(laws))
+
+
 def independent(params: str, rule: str, output: Path, noise: BlockNoise) -> Draft:
     """Draws with noise that nobody shares, which exact allows as it allows any draft."""
     tokens: list[int] = []
@@ -110,13 +126,16 @@ Drafter = Callable[[str, str, Path, BlockNoise], Draft]
 CASES: list[tuple[str, Drafter]] = [
     ("exact", point_mass),
     ("exact", draft_model),
+    ("exact", trimmed),
     ("exact", independent),
     ("exact", point_tree),
     ("rejection", point_mass),
     ("rejection", draft_model),
+    ("rejection", trimmed),
     ("rejection", point_tree),
     ("block", point_mass),
     ("block", draft_model),
+    ("block", trimmed),
 ]
 
 
@@ -170,7 +189,7 @@ def test_sampled_text_has_the_targets_law(rule: str, drafter: Drafter, params: s
     assert p_value(counts, expected_counts(params)) > FALSE_ALARM / (len(CASES) * len(PARAMS))
 
 
-@pytest.mark.parametrize("drafter", [point_mass, draft_model, independent, point_tree])
+@pytest.mark.parametrize("drafter", [point_mass, draft_model, trimmed, independent, point_tree])
 def test_exact_gives_the_very_text_that_the_target_alone_gives(drafter: Drafter) -> None:
     def alone(params: str, rule: str, output: Path, noise: BlockNoise) -> Draft:
         return Draft.chain("none", [])

@@ -89,6 +89,30 @@ def test_a_tree_gives_each_row_the_logits_of_its_own_chain(decoder):
         same(decoder, tree[row], logits_of(decoder, TOKENS + path, 50)[0][-1])
 
 
+@pytest.mark.parametrize("num_before", [50, 38])
+def test_a_tree_may_grow_over_several_passes(decoder, num_before):
+    """As a drafter grows it: rows whose parents were rows of earlier passes, the first of them behind a chunk of the
+    prompt that is not committed either."""
+    _, kv, sequence = logits_of(decoder, TOKENS[:num_before], 50)
+    chunk = TOKENS[num_before:]
+    trunk = len(chunk) - 1
+    parents = [*range(-1, trunk), *(trunk + 1 + parent if parent >= 0 else trunk for parent in TREE)]
+    tokens = [*chunk, *TREE_TOKENS]
+    assert kv.reserve(sequence, len(tokens))
+    found = []
+    for start, end in ((0, len(chunk) + 2), (len(chunk) + 2, len(chunk) + 3), (len(chunk) + 3, len(tokens))):
+        builder = BatchBuilder()
+        builder.add(sequence, tokens[start:end], range(end - start), parents[:end], num_fed=start)
+        found.append(decoder.forward(builder.build(), kv))
+    tree = np.concatenate(found)[len(chunk) :]
+    for row in range(len(TREE)):
+        path, node = [], row
+        while node >= 0:
+            path.insert(0, TREE_TOKENS[node])
+            node = TREE[node]
+        same(decoder, tree[row], logits_of(decoder, TOKENS + path, 50)[0][-1])
+
+
 def test_a_committed_path_of_a_tree_goes_on_as_if_it_had_been_a_chain(decoder):
     _, kv, sequence = logits_of(decoder, TOKENS, 50)
     assert kv.reserve(sequence, len(TREE))
@@ -216,3 +240,30 @@ def test_a_tied_output_is_the_embedding(tmp_path):
     tensors.append(replace(next(t for t in tensors if t.name == "token_embd.weight"), name="output.weight"))
     again = Decoder(gguf.read(write_gguf(tmp_path / "copy.gguf", tiny.metadata(untied), tensors)), decoder.ops)
     assert np.array_equal(logits_of(again, TOKENS, 50)[0], found)
+
+
+@pytest.mark.parametrize("kept", [[5], [0, 3, 17, 200, 255], list(range(1, 288, 2))])
+def test_kept_tokens_have_the_logits_that_they_have_among_all(decoder, path, kept):
+    whole, _, _ = logits_of(decoder, TOKENS, 50)
+    trimmed = Decoder(gguf.read(path), decoder.ops, np.array(kept, np.int32))
+    found, _, _ = logits_of(trimmed, TOKENS, 50)
+    same(decoder, found, whole[:, kept])
+    assert (trimmed.num_logits, trimmed.vocab_size) == (len(kept), decoder.vocab_size)
+    assert trimmed.forward(nothing_wanted(trimmed), cache(trimmed)).shape == (0, len(kept))
+
+
+@pytest.mark.parametrize("kind", [TensorType.Q4_K, TensorType.Q6_K, TensorType.Q5_0, TensorType.F16])
+def test_kept_rows_of_every_layout(kind, tmp_path):
+    file = gguf.read(tiny.write_tiny(tmp_path / "m.gguf", hidden=256, ffn=256, num_heads=8, matrix_type=kind))
+    op_set, kept = NativeOps(2), np.array([2, 33, 34, 100, 287], np.int32)
+    whole, _, _ = logits_of(Decoder(file, op_set), TOKENS, 50)
+    assert np.array_equal(logits_of(Decoder(file, op_set, kept), TOKENS, 50)[0], whole[:, kept])
+
+
+def nothing_wanted(decoder):
+    kv = cache(decoder)
+    sequence = kv.open([])
+    assert kv.reserve(sequence, 3)
+    builder = BatchBuilder()
+    builder.add(sequence, TOKENS[:3])
+    return builder.build()

@@ -11,7 +11,7 @@ import pytest
 from foredraft.core import FloatArray
 from foredraft.models.gguf import read
 from foredraft.ops.base import BLOCKS, TensorType
-from foredraft.ops.quants import LAYOUTS, Bytes, dequantize, rows
+from foredraft.ops.quants import LAYOUTS, Bytes, dequantize, gather, rows
 from quantizers import make_tensor, quantize
 
 TYPES = list(TensorType)
@@ -86,3 +86,12 @@ def test_k_quantizer_of_the_tests_is_close(kind: TensorType, bound: float) -> No
     assert np.abs(back - values).max() < bound * np.abs(values).max()
     assert np.corrcoef(back.reshape(-1), values.reshape(-1))[0, 1] > 0.99
     assert not back[5].any()
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
+def test_gathered_rows_are_the_same_bytes(kind: TensorType) -> None:
+    tensor = make_tensor("m", kind, np.random.default_rng(0).standard_normal((9, 512)).astype(np.float32))
+    chosen = gather(tensor, np.array([7, 0, 7, 3], np.int32))
+    assert (chosen.name, chosen.type, chosen.shape) == ("m", kind, (4, 512))
+    np.testing.assert_array_equal(chosen.data.reshape(4, -1), tensor.data.reshape(9, -1)[[7, 0, 7, 3]])
+    assert not chosen.is_mapped  # a copy: nothing that a load could give back to the system

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,21 +23,24 @@ from fakes import (
     proposers,
     run,
 )
-from foredraft.core import Context, SamplingParams, Speculation
+from foredraft.core import Context, Draft, SamplingParams, Speculation
 from foredraft.errors import ConfigError
 from foredraft.kv.cache import PagedKV
-from foredraft.proposers import draft_model
-from foredraft.proposers.base import DraftModel, Resources, whole
+from foredraft.proposers import draft_model, tree
+from foredraft.proposers.base import DraftModel, Resources, check_draft, whole
 from foredraft.sampling.noise import noise_key
 from foredraft.sampling.processors import probabilities, process
+from foredraft.sampling.sampler import choose
 
 SAMPLED = SamplingParams(temperature=0.8, top_k=12, repetition_penalty=1.2, frequency_penalty=0.3, min_tokens=9, seed=1)
 
 
-def make(num_pages=200, context_length=500, num_padding=0, allowed=None, share_prefixes=True):
+def make(num_pages=200, context_length=500, num_padding=0, allowed=None, share_prefixes=True, kept=None):
     kv = PagedKV(1, 1, 2, num_pages, PAGE_SIZE, share_prefixes)
     allowed = np.ones(VOCAB, np.bool_) if allowed is None else allowed
-    model = DraftModel(PathModel(context_length, num_padding), kv, allowed)
+    if kept is not None:
+        allowed = np.isin(np.arange(VOCAB), kept)
+    model = DraftModel(PathModel(context_length, num_padding, kept), kv, allowed)
     return draft_model.create(Resources(PathModel(), {EOS}, model)), model
 
 
@@ -49,6 +53,16 @@ def right_chain(one: Context, count: int) -> tuple[int, ...]:
     for _ in range(count):
         tokens.append(next_token(one, tokens))
     return tuple(tokens)
+
+
+def right_path(one: Context, draft: Draft) -> list[int]:
+    """The nodes that the target will accept."""
+    right: list[int] = []
+    for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
+        before = [draft.tokens[i] for i in right]
+        if parent == (right[-1] if right else -1) and token == next_token(one, before):
+            right.append(node)
+    return right
 
 
 def some(rng):
@@ -69,14 +83,20 @@ def test_drafts_follow_the_model_however_contexts_grow(seed, num_pages, share_pr
             contexts[step] = context(step, [rng.randrange(3) for _ in range(rng.randint(1, 20))])
         asked = [one for one in contexts.values() if rng.random() < 0.8]
         budgets = [rng.randint(1, 6) for _ in asked]
+        widths = [rng.choice([1, 1, 2, 3]) for _ in asked]
         ends = rng.random() < 0.5
-        drafts = proposer.propose_while(asked, budgets, some(rng) if ends else whole) if asked else []
-        for one, budget, draft in zip(asked, budgets, drafts, strict=True):
-            assert draft is None or draft.tokens == right_chain(one, len(draft.tokens) if ends else budget)
-            assert draft is None or 1 <= len(draft.tokens) <= budget
-            assert draft is None or draft.probs is None
-            if draft:
-                one.tokens += draft.tokens[: rng.randint(0, len(draft.tokens))]
+        drafts = proposer.propose_while(asked, budgets, some(rng) if ends else whole, widths) if asked else []
+        for one, budget, width, draft in zip(asked, budgets, widths, drafts, strict=True):
+            if draft is None:
+                continue
+            check_draft(draft, "draft_model", one, budget, VOCAB)
+            right = right_path(one, draft)
+            assert width > 1 or len(right) == len(draft.tokens)
+            assert right or len(draft.tokens) < width
+            assert ends or len(draft.tokens) == budget
+            assert draft.probs is None
+            kept = right[: rng.randint(0, len(right))]
+            one.tokens += [draft.tokens[node] for node in kept]
         for one in contexts.values():
             one.tokens += [rng.randrange(VOCAB - 1) for _ in range(rng.randint(1, 3))]
         for id in [id for id in contexts if rng.random() < 0.1]:
@@ -86,6 +106,27 @@ def test_drafts_follow_the_model_however_contexts_grow(seed, num_pages, share_pr
         proposer.release(id)
     proposer.release(12345)
     assert model.kv.num_available_pages == num_pages
+
+
+@pytest.mark.parametrize("rule", ["exact", "rejection", "block"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_trees_are_accepted_moved_and_gone_on_with(rule, temperature):
+    """In the engine: paths of trees are kept in both caches, by every rule but block, which gets chains."""
+    proposer, model = make()
+    engine = new_engine(60, proposers={"draft_model": proposer})
+    params = SamplingParams(temperature=temperature, max_tokens=41, ignore_eos=True, seed=2, repetition_penalty=1.1)
+    speculation = Speculation("on", 6, ("draft_model",), rule, tree_width=3)
+    sequences = [new_sequence([i, 1, 2] * 3, params, speculation, request=i) for i in range(4)]
+    run(engine, sequences)
+    for one in sequences:
+        assert one.stats.num_accepted > 15
+        assert one.stats.num_drafts > 0
+        if rule == "exact" or temperature == 0:
+            assert one.context.output == plain_tokens(one)
+    rows = [np.bincount(batch.sequences).max() for batch in model.decoder.batches]
+    is_chain = rule == "block" and temperature > 0
+    assert (sorted(rows)[len(rows) // 2] == 1) == is_chain
+    assert model.kv.num_available_pages == 200
 
 
 @pytest.mark.parametrize("rule", ["exact", "rejection", "block"])
@@ -123,9 +164,9 @@ def test_a_draft_ends_where_it_is_told_to_and_the_others_go_on(rule):
     whole_drafts = make()[0].propose(contexts, [5, 5, 1, 5])
     lengths, asked = {0: 5, 1: 2, 3: 3}, []
 
-    def goes_on(grades):
-        asked.append({number: list(each) for number, each in grades.items()})
-        return {number for number, each in grades.items() if len(each) < lengths[number]}
+    def goes_on(paths):
+        asked.append({number: grades for number, [grades] in paths.items()})
+        return {number for number, grades in asked[-1].items() if len(grades) < lengths[number]}
 
     drafts = proposer.propose_while(contexts, [5, 5, 1, 5], goes_on)
     assert [len(draft.tokens) for draft in drafts] == [5, 2, 1, 3]
@@ -155,9 +196,9 @@ def test_grades_tell_by_how_much_a_token_leads():
         for depth, (token, grade) in enumerate(zip(draft.tokens, draft.grades, strict=True)):
             logits = logits_after([*one.tokens, *draft.tokens[:depth]])
             lead = logits[token] - np.delete(logits, token).max()
-            assert grade == sum(lead >= least for least in draft_model.LEADS)
+            assert grade == sum(lead >= least for least in tree.LEADS)
             seen.add(grade)
-    assert seen == set(range(len(draft_model.LEADS) + 1))
+    assert seen == set(range(len(tree.LEADS) + 1))
 
 
 def test_accepted_rows_are_not_computed_again():
@@ -232,6 +273,53 @@ def test_the_law_is_the_one_drawn_from():
             draft.probs[depth], probabilities(from_logits, SAMPLED.temperature), rtol=1e-5, atol=1e-8
         )
         assert draft.probs[depth, draft.tokens[depth]] > 0
+
+
+KEPT = np.array([1, 2, 3, 5, 8, EOS], np.int32)
+
+
+@pytest.mark.parametrize("rule", ["exact", "rejection", "block"])
+def test_a_trimmed_vocabulary_has_the_law_of_its_tokens_alone(rule):
+    """What is not kept is never drafted; the law is zero there and sums to 1 over the rest; under exact the draft is
+    the best of the kept tokens by the noise that the target itself will use."""
+    proposer, _ = make(kept=KEPT)
+    params = SamplingParams(temperature=1.3, frequency_penalty=0.3, seed=1)
+    for id in range(20):
+        one = context(id, [id % 5, 2], params, rule)
+        [draft] = proposer.propose([one], [5])
+        for depth, token in enumerate(draft.tokens):
+            path = [*one.tokens, *draft.tokens[:depth]]
+            logits = np.where(np.isin(np.arange(VOCAB), KEPT), logits_after(path), -np.inf).astype(np.float32)
+            scores = process(logits, params, one.tokens, path[2:], {EOS})
+            assert token in KEPT
+            if rule == "exact":
+                assert token == choose(scores, params.temperature, one.key, len(path))
+                continue
+            law = draft.probs[depth]
+            np.testing.assert_allclose(law, probabilities(scores, params.temperature), rtol=1e-5)
+            assert np.flatnonzero(law).tolist() == KEPT.tolist()
+            assert law.sum() == pytest.approx(1)
+
+
+def test_where_the_mask_allows_nothing_that_is_kept_something_is_drafted_and_refused():
+    constraint = SimpleNamespace(mask=lambda path: np.arange(VOCAB) == 4)
+    proposer, _ = make(kept=KEPT)
+    one = context(0, [1, 2])
+    one.constraint = constraint
+    [draft] = proposer.propose([one], [2])
+    assert set(draft.tokens) <= set(KEPT.tolist())
+
+
+@pytest.mark.parametrize("rule", ["exact", "rejection", "block"])
+def test_a_trimmed_vocabulary_refuses_drafts_and_changes_nothing_else(rule):
+    proposer, _ = make(kept=KEPT)
+    engine = new_engine(proposers={"draft_model": proposer})
+    params = SamplingParams(temperature=0.0, max_tokens=60, ignore_eos=True)
+    sequence = new_sequence([1, 2, 3], params, Speculation("on", 3, ("draft_model",), rule))
+    run(engine, [sequence])
+    assert sequence.context.output == plain_tokens(sequence)
+    assert 0 < sequence.stats.num_accepted < sequence.stats.num_draft_tokens
+    assert not set(sequence.context.output) <= set(KEPT.tolist())
 
 
 def test_it_takes_over_from_lookup_in_the_middle():

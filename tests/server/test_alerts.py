@@ -50,7 +50,7 @@ class Site:
 
     def run(self, steps: int, accepted: int, is_rejected: bool = False, itl_s: float = 0.02) -> None:
         """Steps of one answer with drafts of four tokens."""
-        draft = DraftOutcome(0, "draft_model", 4, accepted, is_rejected)
+        draft = DraftOutcome(0, "draft_model", 4, tuple(range(accepted)), is_rejected)
         for _ in range(steps):
             self.metrics.step(StepRecord(0, 1, 0, 1, 4, (draft,), {}, {0: accepted + 1}, {0: "chat"}, {}))
             self.metrics.tokens("chat", accepted + 1, itl_s * (accepted + 1))

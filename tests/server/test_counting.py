@@ -113,7 +113,7 @@ def test_decisions_are_counted_by_route_and_step():
     def step(undrafted: dict[int, str], *drafts: DraftOutcome) -> None:
         metrics.step(StepRecord(0, 3, 0, 3, 0, drafts, undrafted, {}, routes, {}))
 
-    step({1: "not_worth_it", 2: "not_worth_it"}, DraftOutcome(0, "lookup", 4, 2, True))
+    step({1: "not_worth_it", 2: "not_worth_it"}, DraftOutcome(0, "lookup", 4, (0, 1), True))
     step({0: "no_match", 1: "not_worth_it", 2: "off"})  # one was asked for, in vain
     step({0: "no_budget", 1: "no_proposer"})  # nothing was open
     found = series(metrics)

@@ -20,7 +20,9 @@ GOVERNED = Governed(POOLS, (), (), {"chat": 6.0, "enrich": None})
 def step(metrics: Metrics, routes: list[str], drafts: dict[int, tuple[str, int, bool]], reason: str = "no_match"):
     """A step of one answer for each of the routes; drafts: by index, proposer, accepted tokens, whether refused."""
     contexts = dict(enumerate(routes))
-    outcomes = tuple(DraftOutcome(i, name, 4, accepted, refused) for i, (name, accepted, refused) in drafts.items())
+    outcomes = tuple(
+        DraftOutcome(i, name, 4, tuple(range(accepted)), refused) for i, (name, accepted, refused) in drafts.items()
+    )
     undrafted = {i: reason for i in contexts if i not in drafts}
     tokens = {i: 1 + (drafts[i][1] if i in drafts else 0) for i in contexts}
     metrics.step(StepRecord(0, len(routes), 0, len(routes), 4 * len(drafts), outcomes, undrafted, tokens, contexts, {}))

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from foredraft.cli.files import check_writable, read_json, read_text, write_json
-from foredraft.cli.options import loaded, model_options, positive_integers, prompt_tokens, split_names
+from foredraft.cli.options import (
+    default_proposers,
+    loaded,
+    model_names,
+    model_options,
+    positive_integers,
+    prompt_tokens,
+    split_names,
+)
 from foredraft.cli.output import console, progress
 from foredraft.errors import ConfigError
 
@@ -19,8 +27,11 @@ if TYPE_CHECKING:
     from foredraft.bench.runner import Turn
     from foredraft.bench.workloads import Prompt
 
-ARMS, DRAFT_ARM = "off,on:lookup:8", "on:draft_model:4"
-MODELS, OUTPUTS = ("model", "draft"), ("json_path", "heat_map")  # options that a result does not list as such
+ARMS = "off,on:lookup:8"
+MODELS, OUTPUTS = (
+    ("model", "draft", "drafter"),
+    ("json_path", "heat_map"),
+)  # options that a result does not list as such
 
 
 @click.command(short_help="Compare speeds with and without drafts.")
@@ -40,7 +51,7 @@ MODELS, OUTPUTS = ("model", "draft"), ("json_path", "heat_map")  # options that 
     "--arms",
     metavar="A,B",
     help="What to compare, each mode[:proposers joined by +[:k]]; the first is the baseline. "
-    f"Default: {ARMS}, and {DRAFT_ARM} with --draft.",
+    f"Default: {ARMS}, and on:NAME:4 for each model that drafts.",
 )
 @click.option("--concurrency", default="1", show_default=True, metavar="N,M", help="Requests at a time.")
 @click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Medians are over these.")
@@ -85,7 +96,7 @@ def bench(**options: Any) -> None:
     from foredraft.cli.bench_tables import cells_table, paired_table, verdicts
 
     _check_outputs(options)
-    options["arms"] = options["arms"] or (f"{ARMS},{DRAFT_ARM}" if options["draft"] else ARMS)
+    options["arms"] = options["arms"] or ",".join([ARMS, *(f"on:{name}:4" for name in default_proposers(options)[1:])])
     arms = parse_arms(options["arms"])
     if options["heat_map"] and all(arm.speculation.mode != "auto" for arm in arms):
         raise ConfigError("--heat-map shows how auto compares, and no arm is auto; add one to --arms")
@@ -131,11 +142,12 @@ def _provenance(options: Mapping[str, Any]) -> dict[str, Any]:
     from foredraft.models import catalog
     from foredraft.provenance import identity, provenance
 
-    files = {role: catalog.resolve(options[role]) for role in MODELS if options[role]}
+    files = {role: catalog.resolve(name) for role, name in model_names(options).items()}
     given = {name: value for name, value in options.items() if name not in (*MODELS, *OUTPUTS)}
     given["isa"] = _native.isa()
-    if options["prompts"]:
-        given["prompts"] = identity(options["prompts"])
+    for name in ("prompts", "draft_vocabulary"):
+        if given[name] and Path(given[name]).is_file():
+            given[name] = identity(Path(given[name]))
     return provenance(files, given)
 
 
@@ -156,7 +168,7 @@ def _run(options: Mapping[str, Any], workloads: dict[str, list[Prompt]], due: Se
     if not left:
         return records
     settings = {
-        "proposers": proposers_of(arms, has_draft=options["draft"] is not None),
+        "proposers": proposers_of(arms, default_proposers(options)),
         "max_sequences": max(turn.concurrency for turn in due),
         "prefix_cache": options["prefix_cache"],
     }

@@ -50,10 +50,10 @@ for _command in (
     profile.profile,
     plan.plan,
     replay.replay,
+    train.train,
     experiment.experiment,
     check.check,
     demo.demo,
-    train.train,
 ):
     cli.add_command(_command)
 

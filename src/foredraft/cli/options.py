@@ -17,7 +17,21 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_DRAFT = click.option("--draft", metavar="MODEL", help="A smaller model with the same tokenizer, to draft with.")
+_DRAFT = [
+    click.option("--draft", metavar="MODEL", help="A smaller model with the same tokenizer, to draft with."),
+    click.option(
+        "--draft-vocabulary",
+        metavar="N|FILE",
+        help="Tokens that the draft model drafts from: the N lowest ids, or those of a file that `train vocabulary` "
+        "made; default: all.",
+    ),
+]
+_DRAFTER = click.option(
+    "--drafter",
+    multiple=True,
+    metavar="PATH",
+    help="A learned drafter for the model: a GGUF file or a directory (docs/drafters.md). Can be repeated.",
+)
 
 _CONTEXT = click.option(
     "--context",
@@ -39,9 +53,15 @@ _SPECULATION = [
         "--k", type=int, help="Most tokens to draft in one step; default: 4 where it is on, 31 where it is auto."
     ),
     click.option(
+        "--tree-width",
+        type=int,
+        metavar="N",
+        help="Most tokens to draft for one place, as a tree; 1: chains. Default: 1 where it is on, 3 where it is auto.",
+    ),
+    click.option(
         "--proposer",
         metavar="A,B",
-        help="Who drafts: names in order, the first with a draft wins. Default: lookup, then draft_model with --draft.",
+        help="Who drafts: names in order, the first with a draft wins. Default: lookup, drafters, draft_model.",
     ),
     click.option(
         "--rule",
@@ -80,12 +100,15 @@ def _all(options: list[Callable[[Command], Command]]) -> Callable[[Command], Com
     return decorate
 
 
-def model_options(context: bool = True, threads: bool = True, required: bool = True) -> Callable[[Any], Any]:
-    """--model and --draft, --context where it means something, and --threads unless the command has its own."""
+def model_options(
+    context: bool = True, threads: bool = True, required: bool = True, drafters: bool = True
+) -> Callable[[Any], Any]:
+    """--model, --draft and its vocabulary, --drafter, --context where it means something, and --threads unless the
+    command has its own."""
     model = click.option(
         "--model", required=required, metavar="MODEL", help="Catalog name (`foredraft pull --list`) or GGUF file."
     )
-    return _all([model, _DRAFT, *[_CONTEXT] * context, *[_THREADS] * threads])
+    return _all([model, *_DRAFT, *[_DRAFTER] * drafters, *[_CONTEXT] * context, *[_THREADS] * threads])
 
 
 speculation_options: Callable[[Any], Any] = _all(_SPECULATION)
@@ -143,19 +166,25 @@ def speculation(options: Mapping[str, Any]) -> Speculation:
     from foredraft.core import Speculation
 
     return Speculation(
-        mode=options["speculation"], k=options["k"], proposers=split_names(options["proposer"]), rule=options["rule"]
+        mode=options["speculation"],
+        k=options["k"],
+        proposers=split_names(options["proposer"]),
+        rule=options["rule"],
+        tree_width=options["tree_width"],
     )
 
 
 @contextmanager
 def loaded(options: Mapping[str, Any], **more: Any) -> Iterator[LLM]:
-    """The model that `--model`, `--draft`, `--threads` and `--context` describe; closed at the end.
+    """The model that the options of `model_options` describe; closed at the end.
 
     `--proposer`, where the command has it, says what to load. `more` goes to LLM as it is and wins.
     """
     from foredraft.engine.llm import LLM
 
     settings = {
+        "draft_vocabulary": options["draft_vocabulary"],
+        "drafters": options["drafter"],
         "context_length": options["context"],
         "threads": options["threads"],
         "proposers": split_names(options.get("proposer")) or None,
@@ -165,6 +194,20 @@ def loaded(options: Mapping[str, Any], **more: Any) -> Iterator[LLM]:
         yield llm
     finally:
         llm.close()
+
+
+def model_names(options: Mapping[str, Any]) -> dict[str, str]:
+    """What is loaded, as it was named, by role: "model", and where there is one "draft" and "drafter N"."""
+    names = {role: options[role] for role in ("model", "draft") if options[role]}
+    return names | {f"drafter {number}": path for number, path in enumerate(options["drafter"], 1)}
+
+
+def default_proposers(options: Mapping[str, Any]) -> list[str]:
+    """Who drafts where nothing else is said, in order."""
+    from foredraft.drafters import checkpoint
+
+    kinds = (checkpoint.read(path).kind for path in options["drafter"])
+    return ["lookup", *kinds, *(["draft_model"] if options["draft"] else [])]
 
 
 def prompt_tokens(llm: LLM, prompt: str, raw: bool) -> list[int]:

@@ -30,7 +30,7 @@ SHOWN_K = 12  # the table reaches at least this far
     help="Measured pass times: what `foredraft profile --json` saved (its smallest context counts), or a JSON object "
     "{rows: ms}; without it a pass costs the same for any number of rows.",
 )
-@model_options(context=False, required=False)
+@model_options(context=False, required=False, drafters=False)
 @click.option("--tokens", type=int, default=500, show_default=True, help="Length of an answer.")
 @click.option("--tokens-per-s", type=float, default=50.0, show_default=True, help="Speed without speculation.")
 @click.option(
@@ -74,9 +74,9 @@ def _check(options: Mapping[str, Any]) -> None:
     from foredraft import theory
 
     if options["model"] is None:
-        for name in ("draft", "threads"):
+        for name in ("draft", "draft_vocabulary", "threads"):
             if options[name] is not None:
-                raise ConfigError(f"--{name} says how to measure and needs a --model")
+                raise ConfigError(f"--{name.replace('_', '-')} says how to measure and needs a --model")
         if options["alpha"] is None:
             raise ConfigError("--alpha is missing; give the chance that a drafted token is accepted, 0 to 1")
     elif options["curve"]:
@@ -114,7 +114,7 @@ def _measured(options: Mapping[str, Any]) -> tuple[Costs, str]:
     from foredraft.models import catalog
 
     paths = {role: catalog.resolve(options[role]) for role in ("model", "draft") if options[role]}
-    profile, kept = kept_or_measured(paths, options["threads"])
+    profile, kept = kept_or_measured(paths, options["threads"], options["draft_vocabulary"])
     costs = profile_costs(profile, options["c"])
     if options["alpha"] is not None and options["k"] >= costs.measured_rows:
         raise ConfigError(f"--k is {options['k']}, and passes were measured up to {costs.measured_rows} rows; lower it")

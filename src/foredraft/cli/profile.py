@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Measure what a pass costs.")
-@model_options(context=False)
+@model_options(context=False, drafters=False)
 @click.option("--again", is_flag=True, help="Measure even where a profile of this model and machine is kept.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="Save the profile.")
 @click.option(
@@ -41,7 +41,7 @@ def profile(**options: Any) -> None:
         check_can_plot(options["plot"])
         check_writable(options["plot"])
     paths = {role: catalog.resolve(options[role]) for role in ("model", "draft") if options[role]}
-    measured, kept = kept_or_measured(paths, options["threads"], options["again"])
+    measured, kept = kept_or_measured(paths, options["threads"], options["draft_vocabulary"], options["again"])
     if kept:
         click.echo(f"measured before ({kept}); --again measures anew", err=True)
     console().print(_table(measured))

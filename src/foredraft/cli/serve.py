@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 KEYS = {
     "model": ("model", "target"),
     "draft": ("model", "draft"),
+    "draft_vocabulary": ("model", "draft_vocabulary"),
+    "drafter": ("model", "drafters"),
     "context": ("model", "context_length"),
     "threads": ("model", "threads"),
     "max_sequences": ("model", "max_sequences"),
@@ -40,6 +42,7 @@ KEYS = {
     "k": ("speculation", "k"),
     "proposer": ("speculation", "proposers"),
     "rule": ("speculation", "rule"),
+    "tree_width": ("speculation", "tree_width"),
     "trace": ("trace", "file"),
 }
 
@@ -85,8 +88,8 @@ def _given(ctx: click.Context) -> dict[str, dict[str, Any]]:
 def serve(config_file: Path | None, dump_config: bool, **options: Any) -> None:
     """Answer many clients at once: chat completions, completions, models, tokenize and detokenize.
 
-    Requests can set `speculation` (off, auto, on, or an object with mode, k, proposer and rule); the options here are
-    for those that do not. Ctrl-C or SIGTERM lets running answers finish, and ends them after --grace.
+    Requests can set `speculation` (off, auto, on, or an object with mode, k, proposer, rule and tree_width); the
+    options here are for those that do not. Ctrl-C or SIGTERM lets running answers finish, and ends them after --grace.
     """
     try:
         from foredraft.engine.llm import LLM
@@ -118,8 +121,7 @@ def serve(config_file: Path | None, dump_config: bool, **options: Any) -> None:
         host, port = bound.getsockname()[:2]
         name = server.model_name or llm.model_name
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
-        models = {"model": model.target, "draft": model.draft}
-        with traced(llm, settings["trace"], models, asdict(server.speculation)):
+        with traced(llm, settings["trace"], asdict(server.speculation)):
             is_well = run(
                 EngineThread(llm), server, bound, lambda: click.echo(f"serving {name} at {url} (Ctrl-C to stop)")
             )

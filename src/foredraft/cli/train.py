@@ -1,4 +1,4 @@
-"""`foredraft train`: make prompts and data, and train learned drafters from them."""
+"""`foredraft train`: making what drafts well for a target: data, learned drafters, a cut vocabulary."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from foredraft.cli import vocabulary
 from foredraft.cli.files import check_writable, read_json, read_text, replacing
 from foredraft.cli.options import max_tokens_option
 from foredraft.cli.training import check_can_train, run_training
@@ -18,9 +19,15 @@ _TARGET = click.option(
 )
 
 
-@click.group(short_help="Train a drafter for a target.")
+@click.group(short_help="Make what drafts well for a model.")
 def train() -> None:
-    """Train a learned drafter for a target: make prompts, let the target answer them, train a head on that."""
+    """Make what drafts well for a model, from text that it reads or writes.
+
+    For a learned drafter make prompts, let the model answer them (data), and train a head on that.
+    """
+
+
+train.add_command(vocabulary.vocabulary)
 
 
 @train.command()

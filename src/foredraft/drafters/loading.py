@@ -13,19 +13,26 @@ from foredraft.models.decoder import Decoder
 from foredraft.models.gguf_cursor import fail
 from foredraft.models.tokenizer import Tokenizer
 
+KVShape = tuple[int, int, int]  # layers, KV heads and their size: what a cache of keys and values is made for
+
 # kind: the module of its network, whose `create` makes it of a checkpoint and a target.
-_NETWORKS = {"eagle": "foredraft.drafters.eagle", "eagle3": "foredraft.drafters.eagle"}
+_NETWORKS = {
+    "eagle": "foredraft.drafters.eagle",
+    "eagle3": "foredraft.drafters.eagle",
+    "medusa": "foredraft.drafters.medusa",
+    "mtp": "foredraft.drafters.mtp",
+}
 
 
 class Drafter(Protocol):
     """A network ready to run for its target.
 
-    kind: one of checkpoint.KINDS, and the name of its proposer. kv_shape: layers, KV heads and their size in its cache
-    of keys and values, or None where it has none.
+    kind: one of checkpoint.KINDS, and the name of its proposer. kv_shape: of its cache of keys and values; None where it
+    has none.
     """
 
     kind: str
-    kv_shape: tuple[int, int, int] | None
+    kv_shape: KVShape | None
 
 
 def load(path: str | os.PathLike[str], target: Decoder, tokenizer: Tokenizer) -> Drafter:

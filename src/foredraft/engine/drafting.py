@@ -17,6 +17,7 @@ from foredraft.core import Context, Draft, FloatArray, Verdict
 from foredraft.engine.scheduler import Slice
 from foredraft.engine.sequence import Sequence as EngineSequence
 from foredraft.governor.governor import Governor
+from foredraft.governor.plan import Choice
 from foredraft.governor.turns import Load, Run, Turn
 from foredraft.proposers.base import GoesOn, Proposer, check_draft, whole
 from foredraft.steps import StepRecord
@@ -47,6 +48,7 @@ class Drafting:
         self._crowds: Counter[str] | None = None  # running sequences by pool, counted when first asked for
         self._reasons: dict[int, str] = {}  # why there is no budget, where that is known beforehand
         self._governed: set[int] = set()  # contexts that leave their drafts to the governor
+        self._num_rows: int | None = None  # that it allows for drafts, where it was asked
         self._load: Load | None = None
         self._planned: dict[int, Draft] = {}
         self._runs: dict[str, Run] = {}
@@ -55,37 +57,35 @@ class Drafting:
     def budget(self, sequence: EngineSequence) -> int:
         """How many tokens may be drafted for a sequence that decides a token in this step."""
         governor, context_id = self._governor, sequence.context.id
-        mode = governor.mode(sequence.route, sequence.speculation)
-        if mode == "off":
-            self._reasons[context_id] = "off"
+        mode, pool_name = governor.mode(sequence.route, sequence.speculation), governor.pool_of(sequence.route)
+        pool = governor.pools[pool_name]
+        sequence.context.shares = pool_name if pool.share_outputs and mode != "off" else ""
+        if mode == "off" or not sequence.proposers:
+            self._reasons[context_id] = "off" if mode == "off" else "no_proposer"
             return 0
-        if not sequence.proposers:
-            self._reasons[context_id] = "no_proposer"
-            return 0
-        pool = governor.pools[governor.pool_of(sequence.route)]
         most = sequence.speculation.most_in(mode)
-        if pool.k_max is not None:
-            most = pool.k_max if sequence.speculation.k is None else min(most, pool.k_max)
-        most = min(most, sequence.room)
         if mode == "auto":
             self._governed.add(context_id)
-            num_running = len(self._running)
-            is_resting = governor.is_resting(num_running)
-            worth = 0 if is_resting else governor.most_rows(num_running) - num_running
-            if worth <= 0 < most:
+            if self._num_rows is None:
+                self._num_rows = governor.begin(len(self._running))
+            if most and not self._num_rows:
                 self._reasons[context_id] = "not_worth_it"
-            most = min(most, worth)
+                return 0
         if pool.max_concurrency is not None and self._num_running(sequence.route) > pool.max_concurrency:
             self._reasons[context_id] = "crowded"
             return 0
-        return max(most, 0)
+        if pool.k_max is not None:
+            most = pool.k_max if sequence.speculation.k is None else min(most, pool.k_max)
+        if mode == "auto" and self._num_rows is not None:
+            most = min(most, self._num_rows)
+        return min(most, sequence.room)
 
     def draft(self, slices: Sequence[Slice]) -> dict[int, Draft]:
         """Drafts by context id, for those that get one."""
         drafting = [part for part in slices if part.draft_budget]
         governed = [part for part in drafting if part.sequence.context.id in self._governed]
         drafts = self._in_order([part for part in drafting if part.sequence.context.id not in self._governed])
-        if governed or (self._governed and self._governor.is_listening):
+        if self._governed and self._governor.is_listening:
             self._load = _load(slices, drafts)
         if governed:
             deciding = [part for part in slices if part.is_complete and part.sequence.context.id not in drafts]
@@ -149,6 +149,14 @@ class Drafting:
             log.exception("proposer %s failed and drafts no more for a sequence", draft.proposer)
             self._broken.add((context.id, draft.proposer))
 
+    def learn(self, sequence: EngineSequence) -> None:
+        """A sequence has come to its end."""
+        for name in sequence.proposers if sequence.context.shares else ():
+            try:
+                self._proposers[name].learn(sequence.context)
+            except Exception:
+                log.exception("proposer %s failed to learn from a sequence", name)
+
     def release(self, sequence: EngineSequence) -> None:
         """A sequence has ended or was preempted."""
         context_id = sequence.context.id
@@ -180,8 +188,15 @@ class Drafting:
                     asking.setdefault(names[rank], []).append(part)
             for name, parts in asking.items():
                 able = [part for part in parts if self._may(part.sequence, name)]
-                drafts |= self._ask(name, [p.sequence.context for p in able], [p.draft_budget for p in able])
+                widths = [self._width(part.sequence, "on") for part in able]
+                drafts |= self._ask(name, [p.sequence.context for p in able], [p.draft_budget for p in able], widths)
         return drafts
+
+    def _width(self, sequence: EngineSequence, mode: str) -> int:
+        """How many children a node of a draft may have."""
+        context = sequence.context
+        has_chains_only = context.rule == "block" and context.params.temperature > 0
+        return 1 if has_chains_only else sequence.speculation.width_in(mode)
 
     def _by_plan(self, slices: Sequence[Slice], deciding: Sequence[Slice]) -> dict[int, Draft]:
         """Make the drafts that are free, let the governor choose, then make those of the others that it chose.
@@ -196,7 +211,7 @@ class Drafting:
         for name in dict.fromkeys(name for part in slices for name in part.sequence.proposers):
             if self._proposers[name].is_free:
                 able = [s for s in slices if name in s.sequence.proposers and self._may(s.sequence, name)]
-                made = self._ask(name, [s.sequence.context for s in able], [s.draft_budget for s in able])
+                made = self._ask(name, [s.sequence.context for s in able], [s.draft_budget for s in able], ())
                 for context_id, draft in made.items():
                     offers.setdefault(context_id, []).append(draft)
         plan = self._governor.plan(turns, offers, self._load)
@@ -214,8 +229,7 @@ class Drafting:
             else:
                 running.setdefault(choice.proposer, []).append(turn)
         for name, asking in running.items():
-            budgets = [plan.choices[turn.context.id].num_tokens for turn in asking]
-            self._planned |= self._run(name, asking, budgets)
+            self._planned |= self._run(name, asking, [plan.choices[turn.context.id] for turn in asking])
         return self._planned
 
     def _turn(self, part: Slice) -> Turn:
@@ -227,13 +241,16 @@ class Drafting:
             for name in names
             if not self._proposers[name].is_free and self._may(sequence, name)
         }
-        return Turn(sequence.context, sequence.route, budget, runners, sequence.room + 1)
+        width = self._width(sequence, "auto")
+        widths = {name: width for name in runners if self._proposers[name].grows_trees}
+        return Turn(sequence.context, sequence.route, budget, runners, sequence.room + 1, widths)
 
-    def _run(self, name: str, turns: Sequence[Turn], budgets: Sequence[int]) -> dict[int, Draft]:
+    def _run(self, name: str, turns: Sequence[Turn], choices: Sequence[Choice]) -> dict[int, Draft]:
         """Drafts of a proposer that runs a model, timed."""
         contexts = [turn.context for turn in turns]
+        budgets, widths = [choice.num_tokens for choice in choices], [choice.width for choice in choices]
         start = self._clock()
-        drafts = self._ask(name, contexts, budgets, self._governor.goes_on(name, turns))
+        drafts = self._ask(name, contexts, budgets, widths, self._governor.goes_on(name, turns))
         ids = [context.id for context in contexts]
         self._runs[name] = Run(
             budgets=dict(zip(ids, budgets, strict=True)),
@@ -253,7 +270,12 @@ class Drafting:
         )
 
     def _ask(
-        self, name: str, contexts: Sequence[Context], budgets: Sequence[int], goes_on: GoesOn = whole
+        self,
+        name: str,
+        contexts: Sequence[Context],
+        budgets: Sequence[int],
+        widths: Sequence[int],
+        goes_on: GoesOn = whole,
     ) -> dict[int, Draft]:
         """A proposer's drafts, checked, without what a constraint forbids anyway."""
         if not contexts:
@@ -261,7 +283,9 @@ class Drafting:
         self._asked.update(context.id for context in contexts)
         try:
             drafts: dict[int, Draft] = {}
-            offers = self._proposers[name].propose_while(contexts, budgets, goes_on)
+            proposer = self._proposers[name]
+            trees = {"widths": widths} if proposer.grows_trees else {}
+            offers = proposer.propose_while(contexts, budgets, goes_on, **trees)
             for context, budget, offer in zip(contexts, budgets, offers, strict=True):
                 if offer and offer.tokens:
                     check_draft(offer, name, context, budget, self._vocab_size)

@@ -46,6 +46,7 @@ class Engine:
         max_rows: int = 512,
         governor: Governor | None = None,
     ) -> None:
+        self.proposers = proposers
         self._target, self._kv = target, kv
         self.governor = governor or Governor()
         self._drafting = Drafting(proposers, self.governor, target.vocab_size)
@@ -158,6 +159,7 @@ class Engine:
         else:
             self._recorder.no_draft(context.id, self._drafting.reason(part))
         if sequence.finish_reason:
+            self._drafting.learn(sequence)
             self._finish(sequence)
         return chunks
 
@@ -194,9 +196,9 @@ class Engine:
         stats.num_steps += 1
         stats.num_tokens += len(emitted)
         if draft.tokens:
-            num_accepted, is_rejected = min(len(emitted), len(verdict.path)), emitted[-1][1] == "corrected"
-            stats.record(draft.proposer, len(draft.tokens), num_accepted, is_rejected)
-            self._recorder.draft(sequence.context.id, draft, num_accepted, is_rejected)
+            path, is_rejected = verdict.path[: len(emitted)], emitted[-1][1] == "corrected"
+            stats.record(draft.proposer, len(draft.tokens), len(path), is_rejected)
+            self._recorder.draft(sequence.context.id, draft, path, is_rejected)
         chunks = [
             Chunk(
                 context_id=sequence.context.id,

@@ -43,8 +43,8 @@ class StepRecorder:
         self._num_tokens[sequence.context.id] = num_tokens
         self._routes[sequence.context.id] = sequence.route
 
-    def draft(self, context_id: int, draft: Draft, num_accepted: int, is_rejected: bool) -> None:
-        self._drafts.append(DraftOutcome(context_id, draft.proposer, len(draft.tokens), num_accepted, is_rejected))
+    def draft(self, context_id: int, draft: Draft, path: tuple[int, ...], is_rejected: bool) -> None:
+        self._drafts.append(DraftOutcome(context_id, draft.proposer, len(draft.tokens), path, is_rejected))
 
     def no_draft(self, context_id: int, reason: str) -> None:
         """A sequence decided a token without a draft, for one of steps.NO_DRAFT_REASONS."""

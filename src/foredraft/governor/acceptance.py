@@ -1,6 +1,7 @@
 """How likely drafted tokens are to be accepted: learned per route, proposer, grade and depth, and forgotten again.
 
-A trial is a drafted token of which all before it were accepted; alpha is the share of trials that are accepted. Trials
+A trial is a drafted token of which all before it were accepted; alpha is the share of trials that are accepted. Where
+no grade is given, those count that were the first guess for their place; a sibling is known by its grade. Trials
 are counted at several levels, from all traffic of a proposer down to one sequence. An estimate starts at the most
 general level and is corrected by each more special one as far as that has trials: with n trials, of which a were
 accepted, an estimate m becomes (a + STRENGTH m) / (n + STRENGTH). That is the mean of a Beta posterior whose prior is
@@ -18,9 +19,11 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from foredraft.governor.trials import Trial
+
 # Chosen by log loss and calibration on recorded drafts of lookup and of a draft model (benchmarks/governor.md). Those
 # are as well explained by longer memories of a route, with which hundreds of steps pass until a change has settled.
-PRIOR = 0.6
+PRIOR, SIBLING_PRIOR = 0.6, 0.1
 STRENGTH = 15.0  # trials that the more general level is worth
 ROUTE_CAP, SEQUENCE_CAP = 40.0, 12.0
 CURIOUS = 16  # trials of a route until which a proposer gets the benefit of the doubt
@@ -84,22 +87,36 @@ class Acceptance:
         self._sequences: dict[int, dict[Hashable, Surplus]] = {}
         self.calibration: dict[tuple[str, str], Calibration] = {}
 
-    def survival(self, context_id: int, route: str, proposer: str, grades: Sequence[int | None]) -> tuple[float, ...]:
-        """For each depth, the chance that it and all before it are accepted; ends where next to none would be.
+    def survival(
+        self,
+        context_id: int,
+        route: str,
+        proposer: str,
+        grades: Sequence[int | None],
+        parents: Sequence[int] | None = None,
+    ) -> tuple[float, ...]:
+        """For each token of a draft, the chance that it and all before it are accepted; falling, and it ends where next
+        to none would be.
 
-        grades: of the draft's tokens, or as many None as there may be tokens where there is no draft yet.
+        grades: of the draft's tokens, or as many None as there may be tokens where there is no draft yet. parents: as
+        in core.Draft; None for a chain. Where a tree has its nodes in an order that what was learned does not bear out,
+        a node counts for no more than one before it, so that the best tree of any size is still the draft's beginning.
         """
         known: dict[tuple[int | None, int], float] = {}
+        reached: list[float] = []
+        depths: list[int] = []
         survival: list[float] = []
-        so_far = 1.0
-        for depth, grade in enumerate(grades):
+        for node, grade in enumerate(grades):
+            parent = node - 1 if parents is None else parents[node]
+            depth = depths[parent] + 1 if parent >= 0 else 0
             key = (grade, depth.bit_length())
             if key not in known:
                 known[key] = self.chance(context_id, route, proposer, grade, depth)
-            so_far *= known[key]
-            if so_far < LEAST_SURVIVAL:
-                break
-            survival.append(so_far)
+            depths.append(depth)
+            reached.append(known[key] * (reached[parent] if parent >= 0 else 1.0))
+            survival.append(min(reached[-1], survival[-1] if survival else 1.0))
+            if survival[-1] < LEAST_SURVIVAL:
+                return tuple(survival[:-1])
         return tuple(survival)
 
     def alpha(self, context_id: int, route: str, proposer: str, grade: int | None, depth: int) -> float:
@@ -131,21 +148,18 @@ class Acceptance:
         tally = self._routes.get((route, proposer))
         return tally.accepted / tally.trials if tally and tally.trials else None
 
-    def observe(
-        self, context_id: int, route: str, proposer: str, grades: Sequence[int], num_accepted: int, is_rejected: bool
-    ) -> None:
-        """Learn what became of a draft: its first tokens were accepted, and the next one was refused or not reached."""
-        num_trials = num_accepted + is_rejected
-        if not num_trials:
+    def observe(self, context_id: int, route: str, proposer: str, trials: Sequence[Trial]) -> None:
+        """Learn what became of a draft: the trials that it made, none or more."""
+        first = [trial.is_accepted for trial in trials if trial.is_first]
+        if not first:
             return
-        self._routes.setdefault((route, proposer), Tally()).add(num_accepted, num_trials, ROUTE_CAP)
+        self._routes.setdefault((route, proposer), Tally()).add(sum(first), len(first), ROUTE_CAP)
         calibration = self.calibration.setdefault((route, proposer), Calibration())
-        tried = [(grades[depth] if grades else None, depth, depth < num_accepted) for depth in range(num_trials)]
         seen: dict[Hashable, list[bool]] = {}
         beyond: dict[Hashable, list[float]] = {}
-        for grade, depth, is_accepted in tried:
+        for grade, depth, is_accepted, is_first in trials:
             calibration.add(self.alpha(context_id, route, proposer, grade, depth), is_accepted)
-            for each in {grade, None}:
+            for each in {grade, None} if is_first else {grade}:
                 for key in _keys(route, proposer, each, depth):
                     seen.setdefault(key, []).append(is_accepted)
                 expected = self._of_route(route, proposer, each, depth)
@@ -158,8 +172,8 @@ class Acceptance:
 
     def _of_route(self, route: str, proposer: str, grade: int | None, depth: int) -> float:
         """The chance of one token of any sequence of a route."""
-        mean = PRIOR
-        if grade is not None and (all_grades := self._levels.get((proposer, None))):
+        mean = SIBLING_PRIOR if grade is not None and grade < 0 else PRIOR
+        if grade is not None and grade >= 0 and (all_grades := self._levels.get((proposer, None))):
             mean = all_grades.correct(mean)  # a grade that was never seen is like the others of its proposer
         for key in _keys(route, proposer, grade, depth):
             tally = self._levels.get(key)

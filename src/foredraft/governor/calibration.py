@@ -81,18 +81,20 @@ class Observer:
         self._seconds += record.seconds
         self._pass_seconds += sum(record.phase_seconds[name] for name in PASS_PHASES)
         self._expected_pass_seconds += step.plan.step_s
-        predicted = {
-            (seat.context_id, each.proposer): each.survival for seat in step.snapshot.seats for each in seat.candidates
-        }
+        seats = {seat.context_id: seat for seat in step.snapshot.seats}
         for draft in record.drafts:
-            self._add_draft(predicted.get((draft.context_id, draft.proposer), ()), draft)
+            choice, seat = step.plan.choices.get(draft.context_id), seats.get(draft.context_id)
+            offer = choice.among(seat) if choice and seat else None
+            if offer and offer.proposer == draft.proposer:
+                self._add_draft(offer.survival, draft, record.num_tokens[draft.context_id] > draft.num_accepted)
 
-    def _add_draft(self, survival: tuple[float, ...], draft: DraftOutcome) -> None:
-        """Tokens after the accepted ones count as lost where the target refused one; where the answer ended, nobody
-        knows."""
-        num_known = draft.num_tokens if draft.is_rejected else draft.num_accepted
-        for depth, chance in enumerate(survival[:num_known]):
-            is_accepted = depth < draft.num_accepted
+    def _add_draft(self, survival: tuple[float, ...], draft: DraftOutcome, has_gone_on: bool) -> None:
+        """All but the accepted tokens count as lost where the target had a token after those; where the answer ended
+        with them, nobody knows."""
+        for place in range(draft.num_tokens) if has_gone_on else draft.path:
+            if place >= len(survival):
+                break
+            chance, is_accepted = survival[place], place in draft.path
             at = min(int(chance * NUM_BINS), NUM_BINS - 1)
             self._counts[at] += 1
             self._accepted[at] += is_accepted

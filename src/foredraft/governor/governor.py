@@ -8,7 +8,8 @@ drafts with what came; those that run a model are *probed* now and then, paid fr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from foredraft.core import Draft, Speculation
 from foredraft.errors import ConfigError
@@ -22,17 +23,20 @@ from foredraft.governor.reach import Reach
 from foredraft.governor.report import RouteReport, Switches, crossover
 from foredraft.governor.rest import Rest
 from foredraft.governor.shadows import Shadows
-from foredraft.governor.turns import Load, Run, Turn
+from foredraft.governor.shape import alphas, likely_tree, num_rows
+from foredraft.governor.trials import grades, trials
+from foredraft.governor.turns import GoesOn, Load, Run, Turn
 from foredraft.steps import StepRecord
 
 PROBING = 0.005  # share of the time that probes may cost
 PROBE_DEPTH = 2
-MOST_DEPTH = 8  # tokens that a proposer which runs a model may draft
+MOST_DEPTH = 8  # tokens that a proposer which runs a model may draft, one after the other
+MOST_TOKENS = 16  # the same in all branches of a tree
 HORIZON = 16  # steps over which reading up for a proposer has to pay
 KEPT_STEPS = 8  # steps without a draft after which drafting counts as stopped
 MOST_ALLOWANCE_S = 1.0
 RECENT = 0.05  # weight of a step in what is known of the rate
-LISTENING = 4  # steps without drafts for one that tells of costs
+LISTENING = 8  # steps without drafts for one that tells of costs
 NO_PLAN = Plan({}, 0.0, 0.0, 0.0)
 RECENT_STEPS = 32  # for which a bound on rows is kept
 
@@ -73,9 +77,10 @@ class Governor:
         self._read: dict[int, dict[str, int]] = {}  # by context and proposer: tokens when it last ran
         self._step = 0
         self._last_draft = -KEPT_STEPS
-        self._most_rows: dict[int, int] = {}  # by sequences, as of lately
+        self._known_rows: dict[int, tuple[int, int]] = {}  # by sequences: when it was worked out, and most rows
         self._allowance_s = self._rate = self._turn_s = 0.0
         # Of the step that runs:
+        self.is_listening = True  # whether `end` wants to hear of it: of each, but of few in a rest
         self._turns: Sequence[Turn] = ()
         self._snapshot: Snapshot | None = None
         self._plan: Plan | None = None
@@ -97,33 +102,34 @@ class Governor:
         mode = self.pools[self.pool_of(route)].mode
         return mode if mode == "off" or asked.mode == "auto" else asked.mode
 
-    def is_resting(self, num_running: int) -> bool:
-        """Whether this step goes without asking anybody. num_running: sequences that run."""
-        if not self._rest.is_on(self._step) and self.most_rows(num_running) <= num_running:
-            self._rest.begin(self._step)
-        return self._rest.is_on(self._step)
+    def begin(self, num_running: int) -> int:
+        """A step begins in which somebody leaves drafts to the governor. num_running: sequences that run.
 
-    @property
-    def is_listening(self) -> bool:
-        """Whether the governor wants to hear of this step at its end: of each, but of few while it rests."""
-        return not self._rest.is_on(self._step) or self._step % LISTENING == 0
+        Returns how many rows drafts may add to theirs: none where it rests, or where not even right drafts would pay.
+        """
+        is_resting = self._rest.is_on(self._step)
+        num_more = 0 if is_resting else self._most_rows(num_running) - num_running
+        if not (is_resting or num_more):
+            self._rest.begin(self._step)
+        self.is_listening = num_more > 0 or self._step % LISTENING == 0
+        return num_more
 
     def pass_over(self) -> None:
-        """A step has ended of which it did not want to hear."""
+        """A step has ended that nobody listened to."""
         self._step += 1
 
-    def most_rows(self, num_sequences: int) -> int:
+    def _most_rows(self, num_sequences: int) -> int:
         """How many rows a pass for so many sequences may have: as many as would give the most tokens per second if all
         drafts were right. No more than `num_sequences` where even that would not pay."""
-        most = self._most_rows.get(num_sequences)
-        if most is None:
+        asked, most = self._known_rows.get(num_sequences, (-RECENT_STEPS, 0))
+        if self._step - asked >= RECENT_STEPS:
             cost = self.curves.target.cost
             # Between two knots the rate has no maximum, since the cost is a straight line.
             options = [num_sequences, *(rows for rows in cost.rows if rows > num_sequences)]
             most = max(options, key=lambda rows: rows / cost(rows))
             if most / cost(most) <= (1 + START_GAIN) * num_sequences / cost(num_sequences):
                 most = num_sequences
-            self._most_rows[num_sequences] = most
+            self._known_rows[num_sequences] = self._step, most
         return most
 
     def judge(self, turns: Sequence[Turn]) -> None:
@@ -150,9 +156,8 @@ class Governor:
             hear(snapshot, plan)
         return plan
 
-    def goes_on(self, proposer: str, turns: Sequence[Turn]) -> Callable[[Mapping[int, Sequence[int]]], Collection[int]]:
-        """For drafts that are being made for these turns: which of them, given the grades of their tokens so far by
-        number, are worth another token."""
+    def goes_on(self, proposer: str, turns: Sequence[Turn]) -> GoesOn:
+        """For drafts that are being made for these turns: which of them are worth another pass."""
         snapshot, plan = self._snapshot, self._plan
         assert snapshot is not None
         assert plan is not None
@@ -164,7 +169,10 @@ class Governor:
             return math.prod(chances)
 
         return lambda drafts: worth_going_on(
-            snapshot, plan, proposer, {number: survival(number, grades) for number, grades in drafts.items()}
+            snapshot,
+            plan,
+            proposer,
+            {number: [survival(number, grades) for grades in paths] for number, paths in drafts.items()},
         )
 
     def spent(self, seconds: float) -> None:
@@ -190,19 +198,13 @@ class Governor:
         for outcome in record.drafts:
             draft = drafts.get(outcome.context_id)
             if draft is not None:
-                self.acceptance.observe(
-                    outcome.context_id,
-                    record.routes[outcome.context_id],
-                    draft.proposer,
-                    draft.grades,
-                    outcome.num_accepted,
-                    outcome.is_rejected,
-                )
-                run = runs.get(draft.proposer)
-                if run is not None:
-                    budget = run.budgets[outcome.context_id]
-                    route = record.routes[outcome.context_id]
-                    self._reach.observe(route, draft.proposer, budget, len(draft.tokens), outcome.num_accepted)
+                context_id, route, name = outcome.context_id, record.routes[outcome.context_id], draft.proposer
+                tried = list(trials(draft, outcome.path, outcome.is_rejected))
+                self.acceptance.observe(context_id, route, name, tried)
+                if name in runs and self._plan:
+                    choice = self._plan.choices[context_id]
+                    budget = runs[name].budgets[context_id]
+                    self._reach.observe(route, name, choice.width, budget, len(draft.tokens), outcome.path)
         drafted = () if self._is_probe else record.drafts  # a probe decides nothing
         drafting = {record.routes[outcome.context_id] for outcome in drafted if outcome.context_id in drafts}
         for route in set(record.routes.values()):
@@ -216,8 +218,6 @@ class Governor:
         self._allowance_s = min(self._allowance_s + PROBING * seconds, MOST_ALLOWANCE_S)
         self._step += 1
         self._rest.step_ended(self._step, seconds)
-        if self._step % RECENT_STEPS == 0:
-            self._most_rows.clear()
         self._turns, self._snapshot, self._plan, self._is_probe = (), None, None, False
 
     def release(self, context_id: int) -> None:
@@ -274,27 +274,33 @@ class Governor:
         ready = [
             Candidate(
                 draft.proposer,
-                survival(context.id, route, draft.proposer, draft.grades or [None] * len(draft.tokens)),
+                survival(context.id, route, draft.proposer, grades(draft), draft.parents),
                 is_ready=True,
             )
             for draft in offers
         ]
-        depth = min(turn.budget, MOST_DEPTH)
-        runs = []
-        for name, ends_drafts in turn.runners.items():
-            catch_up = max(0, len(context.tokens) - self._num_read(context.id, name) - depth - 1)
-            chances = survival(context.id, route, name, [None] * depth)
-            reach: tuple[float, ...] = ()
-            if ends_drafts:
-                chances, reach = self._reach.estimate(route, name, chances)
-            runs.append(Candidate(name, chances, is_ready=False, reach=reach, catch_up=catch_up))
         return Seat(
             context_id=context.id,
             route=route,
             context_len=len(context.tokens),
             horizon=max(1, min(turn.num_left, HORIZON)),
-            candidates=(*ready, *runs),
+            candidates=(*ready, *(run for name in turn.runners for run in self._runs(turn, name))),
         )
+
+    def _runs(self, turn: Turn, name: str) -> Iterator[Candidate]:
+        """A proposer that would have to run a model, with a chain and, where it may, with a tree."""
+        context_id, route, num_tokens = turn.context.id, turn.route, len(turn.context.tokens)
+        depth, width = min(turn.budget, MOST_DEPTH), turn.widths.get(name, 1)
+        catch_up = max(0, num_tokens - self._num_read(context_id, name) - depth - 1)
+        chances = self.acceptance.survival(context_id, route, name, [None] * depth)
+        shapes: dict[int, tuple[tuple[float, ...], tuple[int, ...]]] = {1: (chances, ())}
+        if width > 1:
+            shapes[width] = likely_tree(alphas(chances), width, min(turn.budget, MOST_TOKENS))
+        for width, (survival, parents) in shapes.items():
+            reach: tuple[float, ...] = ()
+            if turn.runners[name]:
+                survival, reach = self._reach.estimate(route, name, width, survival)
+            yield Candidate(name, survival, False, reach, catch_up, width, parents)
 
     def _probe(self, snapshot: Snapshot, turns: Sequence[Turn]) -> Plan | None:
         """Let a proposer that runs a model draft a little although it does not seem to pay, if there is time for it."""
@@ -302,7 +308,7 @@ class Governor:
             (seat, candidate, turn.budget)
             for seat, turn in zip(snapshot.seats, turns, strict=True)
             for candidate in seat.candidates
-            if not candidate.is_ready and turn.budget
+            if not candidate.is_ready and candidate.width == 1 and turn.budget
         ]
         if not options:
             return None
@@ -328,8 +334,10 @@ class Governor:
     ) -> None:
         for name, run in runs.items():
             cost = self.curves.draft(name).cost
-            lens = run.num_tokens.values()
-            expected = sum(cost(sum(n > depth for n in lens)) for depth in range(max(lens, default=0)))
+            rows = Counter[int]()  # of its passes, by depth
+            for context_id in run.num_tokens:
+                rows.update(num_rows(drafts[context_id]))
+            expected = sum(cost(count) for count in rows.values())
             behind = 0
             for context_id, num_tokens in run.context_lens.items():
                 behind += max(0, num_tokens - self._num_read(context_id, name) - 1)

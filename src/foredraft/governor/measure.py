@@ -28,7 +28,8 @@ def curves(decoders: Mapping[str, Decoder], files: Mapping[str, Path], threads: 
     A profile that `foredraft profile` has kept comes first, then what was measured here before. What is measured now is
     kept for the next time.
     """
-    path = profile_path(files, threads, isa)
+    kept = decoders[DRAFT].kept if DRAFT in decoders else None
+    path = profile_path(files, threads, isa, None if kept is None else len(kept))
     full = read_profile(path)
     quick = path.with_suffix(".quick.json")
     points: dict[str, tuple[Point, ...]] | None = {MODEL: full.points, DRAFT: full.draft} if full else None

@@ -8,8 +8,8 @@ Snapshots and plans are plain values, so that a decision can be saved and taken 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -60,10 +60,12 @@ class PassCost:
 class Candidate:
     """A way to draft for a sequence.
 
-    survival[d]: the chance that the tokens at depths 0 to d are all accepted; falling. is_ready: the draft is there
-    and only costs rows; else its proposer has to run, a pass for each depth. reach[d]: the chance that it gets to this
-    depth, and does not end the draft before; empty where it always does. catch_up: tokens that its proposer would have
-    to read first.
+    survival[i]: the chance that the draft's token i and all before it are accepted; falling. Any number of tokens from
+    the front makes a draft. is_ready: the draft is there and only costs rows; else its proposer has to run, a pass for
+    each depth. reach[i]: the chance that it gets to this token, and does not end the draft before; empty where it
+    always does. catch_up: tokens that its proposer would have to read first. width: most children of a token, where
+    the proposer has to run. parents: of the tokens of a tree, as in core.Draft, as far as can be told before it has
+    grown; empty for a chain.
     """
 
     proposer: str
@@ -71,6 +73,32 @@ class Candidate:
     is_ready: bool
     reach: tuple[float, ...] = ()
     catch_up: int = 0
+    width: int = 1
+    parents: tuple[int, ...] = ()
+
+    @cached_property
+    def depths(self) -> Sequence[int]:
+        """Of each token, from 0."""
+        if not self.parents:
+            return range(len(self.survival))
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(depths[parent] + 1 if parent >= 0 else 0)
+        return depths
+
+    @cached_property
+    def rows(self) -> Sequence[int]:
+        """How many rows of its proposer's passes each token adds: 1 for the first child of its parent, else 0."""
+        if not self.parents:
+            return [1] * len(self.survival)
+        return [parent not in self.parents[:place] for place, parent in enumerate(self.parents)]
+
+    def down_to(self, depth: int) -> Candidate:
+        """As many tokens from the front as are no deeper than so many tokens."""
+        if not self.parents:
+            return replace(self, survival=self.survival[:depth])
+        count = next((place for place, own in enumerate(self.depths) if own >= depth), len(self.depths))
+        return replace(self, survival=self.survival[:count], parents=self.parents[:count])
 
 
 @dataclass(frozen=True)
@@ -115,10 +143,16 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Choice:
-    """Who drafts for a seat, and at most how many tokens (1 or more)."""
+    """Who drafts for a seat, and at most how many tokens (1 or more); width: most children of a token."""
 
     proposer: str
     num_tokens: int
+    width: int = 1
+
+    def among(self, seat: Seat) -> Candidate | None:
+        """The candidate that is chosen."""
+        own = (each for each in seat.candidates if (each.proposer, each.width) == (self.proposer, self.width))
+        return next(own, None)
 
 
 @dataclass(frozen=True)

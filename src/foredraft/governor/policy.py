@@ -1,9 +1,9 @@
 """How far to draft: the plan that gets most tokens per second out of the whole batch. Pure; no clock, no randomness.
 
 Slots, one for each drafted token of each seat, compete for rows. A slot is worth the chance that its token and all
-before it are accepted. Taken in order of that chance, any number of slots from the front makes a plan, and ALL of them
-are compared, the empty one included: the cost of a pass has steps, and a draft model's passes are shared by the seats
-that use it, so that the first slot that lowers the result need not be the last.
+before it are accepted, in the order of which a tree's tokens come too. So any number of slots from the front makes a
+plan, and ALL of them are compared, the empty one included: the cost of a pass has steps, and a draft model's passes are
+shared by the seats that use it, so that the first slot that lowers the result need not be the last.
 
 No kind of traffic pays for another: a route's credit is the time by which its sequences are ahead of where they would
 be without drafts, in the mean, and no plan may take a route further behind than SLACK_STEPS plain steps. One that is
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
@@ -32,7 +32,7 @@ class _Way:
     """A way to draft: the candidate of each seat, if any.
 
     catch_up_s: of the seats, by index, whose proposer has to run, a step's share of the seconds for reading up.
-    pass_s: seconds of that proposer's pass, by the number of seats that take part.
+    pass_s: seconds of that proposer's pass, by its number of rows.
     """
 
     chosen: Sequence[Candidate | None]
@@ -47,6 +47,16 @@ class _Way:
     def reaches(self) -> list[tuple[float, ...]]:
         """Of each seat's candidate; empty for always."""
         return [candidate.reach if candidate else () for candidate in self.chosen]
+
+    @cached_property
+    def depths(self) -> list[Sequence[int]]:
+        """Of each seat's candidate; see there."""
+        return [candidate.depths if candidate else () for candidate in self.chosen]
+
+    @cached_property
+    def rows(self) -> list[Sequence[int]]:
+        """Of each seat's candidate; see there."""
+        return [candidate.rows if candidate else () for candidate in self.chosen]
 
 
 def decide(snapshot: Snapshot) -> Plan:
@@ -63,24 +73,25 @@ def decide(snapshot: Snapshot) -> Plan:
 def _best_prefix(snapshot: Snapshot, way: _Way, plain_s: float, least_gain: float) -> tuple[float, Plan | None]:
     """The number of slots that gains most, if it gains more than `least_gain`, and that leaves no route behind."""
     seats, cost, turn = snapshot.seats, snapshot.pass_cost, turn_s(snapshot)
-    sizes = Counter(seat.route for seat in seats)
+    num_seats = Counter(seat.route for seat in seats)
     room_s = {route: max(credit_s + SLACK_STEPS * turn, 0.0) for route, credit_s in snapshot.credits_s.items()}
     rows, row_context, won, draft_s = float(snapshot.num_rows), float(snapshot.row_context), 0.0, 0.0
-    num_running = [0] * DEPTHS[-1]  # seats in the proposer's pass, by depth
+    num_running = [0] * DEPTHS[-1]  # rows of the proposer's pass, by depth
     idle = [1.0] * DEPTHS[-1]  # the chance that there is no such pass
     best_gain, best_count, best_won, best_s = least_gain, 0, 0.0, plain_s
     slots = _slots(snapshot, way)
     least_row_s, plain_tokens = way.least_reach * cost.least_row_s(rows), len(seats) + snapshot.other_tokens
     rate = _rate(snapshot, plain_s)
-    for count, (negative_survival, depth, at) in enumerate(slots, 1):
+    for count, (negative_survival, place, at) in enumerate(slots, 1):
         if -negative_survival < least_row_s * rate:
             break  # neither this slot nor a later one, which are worth no more, brings tokens faster than `rate`
-        reach = way.reaches[at][depth] if way.reaches[at] else 1.0
+        reach = way.reaches[at][place] if way.reaches[at] else 1.0
         rows += reach
         row_context += reach * seats[at].context_len
         won -= negative_survival
-        room_s[seats[at].route] -= negative_survival * turn / sizes[seats[at].route]
-        if at in way.catch_up_s:
+        room_s[seats[at].route] -= negative_survival * turn / num_seats[seats[at].route]
+        if at in way.catch_up_s and way.rows[at][place]:
+            depth = way.depths[at][place]
             num_others, alone = num_running[depth], reach * idle[depth]
             draft_s += alone * way.pass_s[1] + (reach - alone) * (way.pass_s[num_others + 1] - way.pass_s[num_others])
             draft_s += 0.0 if depth else way.catch_up_s[at]
@@ -93,22 +104,22 @@ def _best_prefix(snapshot: Snapshot, way: _Way, plain_s: float, least_gain: floa
             rate = rate if snapshot.has_prompt_rows else (plain_tokens + won) / step_s
     if not best_count:
         return least_gain, None
-    depths = Counter(at for _, _, at in slots[:best_count])
+    sizes = Counter(at for _, _, at in slots[:best_count])
     choices = {
-        seats[at].context_id: Choice(candidate.proposer, depths[at])
+        seats[at].context_id: Choice(candidate.proposer, sizes[at], candidate.width)
         for at, candidate in enumerate(way.chosen)
-        if candidate and depths[at]
+        if candidate and sizes[at]
     }
     return best_gain, Plan(choices, len(seats) + best_won, best_s, plain_s)
 
 
 def _slots(snapshot: Snapshot, way: _Way) -> list[tuple[float, int, int]]:
-    """(minus survival, depth, seat), in order: falling survival, then rising depth."""
+    """(minus survival, place in the draft, seat), in order: falling survival, then rising place."""
     return sorted(
-        (-survival, depth, at)
+        (-survival, place, at)
         for at, candidate in enumerate(way.chosen)
         if candidate
-        for depth, survival in enumerate(candidate.survival)
+        for place, survival in enumerate(candidate.survival)
     )
 
 
@@ -142,40 +153,45 @@ def turn_s(snapshot: Snapshot) -> float:
     return snapshot.pass_cost(len(snapshot.seats) + snapshot.other_tokens, snapshot.sequence_context)
 
 
-def worth_going_on(snapshot: Snapshot, plan: Plan, proposer: str, survival: Mapping[int, float]) -> set[int]:
+def worth_going_on(snapshot: Snapshot, plan: Plan, proposer: str, survival: Mapping[int, Sequence[float]]) -> set[int]:
     """Which of the drafts that are being made under a plan are worth another token: those whose next tokens together
     exceed most what comes in the time of a further pass anyway.
 
-    survival: by draft, the chance that its next token and all before it are accepted.
+    survival: by draft, for each of its rows in that pass, the chance that the next token and all before it are
+    accepted.
     """
     cost, row_s = snapshot.draft_costs[proposer], snapshot.pass_cost.least_row_s(snapshot.num_rows)
     rate = (plan.expected_tokens + snapshot.other_tokens) / plan.step_s
-    best_first = sorted(survival, key=lambda draft: -survival[draft])
-    gained = accumulate(survival[draft] for draft in best_first)
-    values = [0.0, *(won - rate * (cost(count) + count * row_s) for count, won in enumerate(gained, 1))]
+    best_first = sorted(survival, key=lambda draft: -sum(survival[draft]) / len(survival[draft]))
+    gained = accumulate(sum(survival[draft]) for draft in best_first)
+    rows = accumulate(len(survival[draft]) for draft in best_first)
+    values = [0.0, *(won - rate * (cost(n) + n * row_s) for won, n in zip(gained, rows, strict=True))]
     return set(best_first[: values.index(max(values))])
 
 
 def _ways(snapshot: Snapshot, plain_s: float) -> Iterator[_Way]:
-    """Drafts that are ready alone, and with each depth of each proposer that has to run."""
+    """Drafts that are ready alone, and with each depth of each proposer that has to run, in chains and in trees."""
     seats, rate = snapshot.seats, _rate(snapshot, plain_s)
     ready = [_best_ready(seat) for seat in seats]
     if any(ready):
         yield _Way(ready, {})
     for proposer, cost in snapshot.draft_costs.items():
-        runs = {at: c for at, seat in enumerate(seats) for c in seat.candidates if c.proposer == proposer}
-        pass_s = [0.0, *(cost(num_seats) for num_seats in range(1, len(runs) + 1))]
-        longest = max((len(run.survival) for run in runs.values()), default=0)
-        for depth in (depth for depth in DEPTHS if depth <= longest):
-            chosen, catch_up_s = list(ready), {}
-            for at, run in runs.items():
-                survival, other = run.survival[:depth], ready[at]
-                own_s = run.catch_up / seats[at].horizon * cost.row_s
-                # A seat that would have to read more than its tokens are worth does not keep others from drafting.
-                if sum(survival) - own_s * rate > (sum(other.survival) if other else 0.0):
-                    chosen[at], catch_up_s[at] = replace(run, survival=survival), own_s
-            if catch_up_s:
-                yield _Way(chosen, catch_up_s, pass_s)
+        own = [(at, each) for at, seat in enumerate(seats) for each in seat.candidates if each.proposer == proposer]
+        for width in sorted({each.width for _, each in own}):
+            # The widest of each seat, up to this width: where only some may have trees, the others have chains.
+            runs = dict(sorted(((at, each) for at, each in own if each.width <= width), key=lambda one: one[1].width))
+            pass_s = [0.0, *(cost(num_rows) for num_rows in range(1, len(runs) * width + 1))]
+            longest = max((max(run.depths, default=-1) + 1 for run in runs.values()), default=0)
+            for depth in (depth for depth in DEPTHS if depth <= longest):
+                chosen, catch_up_s = list(ready), {}
+                for at, whole in runs.items():
+                    run, other = whole.down_to(depth), ready[at]
+                    own_s = run.catch_up / seats[at].horizon * cost.row_s
+                    # A seat that would have to read more than its tokens are worth does not keep others from drafting.
+                    if sum(run.survival) - own_s * rate > (sum(other.survival) if other else 0.0):
+                        chosen[at], catch_up_s[at] = run, own_s
+                if catch_up_s:
+                    yield _Way(chosen, catch_up_s, pass_s)
 
 
 def _best_ready(seat: Seat) -> Candidate | None:

@@ -26,6 +26,11 @@ class PoolConfig:
     )
     proposers: tuple[str, ...] = option((), "Who may draft; none named means all that are loaded.")
     k_max: int | None = option(None, "Most tokens to draft in one step; not set: no limit.", minimum=1, maximum=64)
+    share_outputs: bool = option(
+        False,
+        "Whether the proposer suffix may draft from past outputs of this pool: for requests with the same API key, of "
+        "which it remembers the outputs. Without API keys all clients are one.",
+    )
     itl_p95_ms: float | None = option(
         None, "Objective: the 95th percentile of the time between tokens, in ms.", minimum=0.001
     )

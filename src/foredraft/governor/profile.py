@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from foredraft.core import IntArray
 from foredraft.errors import ModelError
 from foredraft.governor.bandwidth import read_bandwidth
 from foredraft.kv.batch import BatchBuilder
@@ -75,9 +76,16 @@ class Profile:
 
 
 def profile(
-    files: Mapping[str, GGUFFile], ops: Ops, threads: int, provenance: dict[str, Any], report: Report
+    files: Mapping[str, GGUFFile],
+    ops: Ops,
+    threads: int,
+    provenance: dict[str, Any],
+    report: Report,
+    kept: IntArray | None = None,
 ) -> Profile:
     """Measure the files "model" and (if given) "draft", one after the other; `report` hears what is going on.
+
+    kept: the tokens whose logits the draft model computes; None: all.
 
     Raises:
         ModelError: a file cannot be used.
@@ -85,14 +93,16 @@ def profile(
     report("read bandwidth")
     bandwidth_gb_s = read_bandwidth(threads) / 1e9
     points = _file_points(files["model"], ops, ROWS, report)
-    draft = _file_points(files["draft"], ops, DRAFT_ROWS, report) if "draft" in files else ()
+    draft = _file_points(files["draft"], ops, DRAFT_ROWS, report, kept) if "draft" in files else ()
     return Profile(provenance, bandwidth_gb_s, points, draft)
 
 
-def _file_points(file: GGUFFile, ops: Ops, rows: Sequence[int], report: Report) -> tuple[Point, ...]:
+def _file_points(
+    file: GGUFFile, ops: Ops, rows: Sequence[int], report: Report, kept: IntArray | None = None
+) -> tuple[Point, ...]:
     """Load the model and measure it as far as its own context has room."""
     report(f"loading {file.path.name}")
-    decoder = Decoder(file, ops)
+    decoder = Decoder(file, ops, kept)
     limit = decoder.arch.context_length
     fitting = [count for count in rows if count < limit]
     if not fitting:

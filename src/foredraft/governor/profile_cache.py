@@ -14,10 +14,11 @@ from foredraft.provenance import identity, machine
 FOLDER = Path("~/.cache/foredraft/profiles")
 
 
-def profile_path(models: Mapping[str, Path], threads: int, isa: str) -> Path:
+def profile_path(models: Mapping[str, Path], threads: int, isa: str, num_kept: int | None = None) -> Path:
     """The file in ~/.cache/foredraft/profiles for these models (role to file), this machine and this version.
 
     Model files are told apart by name, size and their first MiB; threads and instruction set are part of the machine.
+    num_kept: how many tokens the draft model keeps of its vocabulary; None: all. Which ones costs nothing.
     """
     measured = {
         "foredraft": __version__,
@@ -25,6 +26,7 @@ def profile_path(models: Mapping[str, Path], threads: int, isa: str) -> Path:
         "machine": machine(),
         "threads": threads,
         "isa": isa,
+        "num_kept": num_kept,
     }
     key = hashlib.sha256(json.dumps(measured, sort_keys=True).encode()).hexdigest()[:24]
     return FOLDER.expanduser() / f"{key}.json"

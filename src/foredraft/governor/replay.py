@@ -133,8 +133,9 @@ def expected_tokens(seat: Seat, choice: Choice | None) -> float:
 def expected_seconds(snapshot: Snapshot, choices: Mapping[int, Choice]) -> float:
     """What a step with these drafts should take: the pass with their rows, and the proposers that have to run.
 
-    A proposer runs a pass for each depth, over the seats that it drafts so far for; its costs are learned without
-    regard to contexts. What it has to read up first is spread over the seat's horizon, as policies do it.
+    A proposer runs a pass for each depth, over the seats that it drafts so far for, with a row for each token that gets
+    children; its costs are learned without regard to contexts. What it has to read up first is spread over the seat's
+    horizon, as policies do it.
     """
     chosen = [(seat, choices[seat.context_id]) for seat in snapshot.seats if seat.context_id in choices]
     rows = snapshot.num_rows + sum(choice.num_tokens for _, choice in chosen)
@@ -144,8 +145,12 @@ def expected_seconds(snapshot: Snapshot, choices: Mapping[int, Choice]) -> float
         mine = [(s, c) for s, c in chosen if c.proposer == proposer and not _offer(s, c).is_ready]
         if not mine:
             continue
-        num_tokens = [choice.num_tokens for _, choice in mine]
-        passes_s = sum(cost(sum(n > depth for n in num_tokens)) for depth in range(max(num_tokens)))
+        num_rows = Counter[int]()  # of its passes, by depth
+        for seat, choice in mine:
+            offer = _offer(seat, choice)
+            for depth, rows in zip(offer.depths[: choice.num_tokens], offer.rows, strict=False):
+                num_rows[depth] += rows
+        passes_s = sum(cost(count) for count in num_rows.values())
         catch_up = sum(_offer(seat, choice).catch_up / max(seat.horizon, 1) for seat, choice in mine)
         seconds += passes_s + catch_up * cost.row_s
     return seconds + (snapshot.overhead_s if chosen else 0.0)
@@ -154,21 +159,22 @@ def expected_seconds(snapshot: Snapshot, choices: Mapping[int, Choice]) -> float
 def exact_tokens(step: TraceStep, seat: Seat, choice: Choice | None) -> int | None:
     """The tokens that a seat would have got with this choice, where the record tells; else None.
 
-    It tells where there is no draft, and where the same proposer was asked for as many tokens or more: a shorter draft
-    is the beginning of a longer one. (That holds for chains, under rules that accept token by token.)
+    It tells where there is no draft, and where the same proposer was asked for as many tokens or more, in a tree of the
+    same width: a smaller draft is the beginning of a larger one. (That holds under rules that accept token by token.)
     """
     record, tried = step.record, step.plan.choices.get(seat.context_id)
     if record is None or seat.context_id not in record.num_tokens:
         return None
     if choice is None:
         return 1
-    if tried is None or tried.proposer != choice.proposer or tried.num_tokens < choice.num_tokens:
+    if tried is None or (tried.proposer, tried.width) != (choice.proposer, choice.width):
         return None
-    accepted = {draft.proposer: draft.num_accepted for draft in record.drafts if draft.context_id == seat.context_id}
-    if accepted.keys() - {choice.proposer}:
+    accepted = {draft.proposer: draft.path for draft in record.drafts if draft.context_id == seat.context_id}
+    if tried.num_tokens < choice.num_tokens or accepted.keys() - {choice.proposer}:
         return None
-    num_accepted = accepted.get(choice.proposer, 0)  # it may have had nothing to offer
-    return min(min(choice.num_tokens, num_accepted) + 1, record.num_tokens[seat.context_id])
+    path = accepted.get(choice.proposer, ())  # it may have had nothing to offer
+    num_accepted = sum(place < choice.num_tokens for place in path)
+    return min(num_accepted + 1, record.num_tokens[seat.context_id])
 
 
 def policy_named(name: str) -> Policy | None:
@@ -195,7 +201,8 @@ def _fixed(snapshot: Snapshot, k: int) -> Plan:
     for seat in snapshot.seats:
         offers = sorted((each for each in seat.candidates if each.survival), key=lambda each: not each.is_ready)
         if offers:
-            choices[seat.context_id] = Choice(offers[0].proposer, min(k, len(offers[0].survival)))
+            offer = offers[0]
+            choices[seat.context_id] = Choice(offer.proposer, min(k, len(offer.survival)), offer.width)
     return _plan(snapshot, choices)
 
 
@@ -205,7 +212,9 @@ def _plan(snapshot: Snapshot, choices: Mapping[int, Choice]) -> Plan:
 
 
 def _offer(seat: Seat, choice: Choice) -> Candidate:
-    return next(each for each in seat.candidates if each.proposer == choice.proposer)
+    offer = choice.among(seat)
+    assert offer is not None
+    return offer
 
 
 def _tokens_of_others(step: TraceStep) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from foredraft.core import Context, Draft
 from foredraft.governor.acceptance import Acceptance
+from foredraft.governor.trials import trials
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,13 @@ class Shadows:
         if shadow is None:
             return
         draft, came = shadow.draft, context.tokens[shadow.start :]
-        pairs = list(zip(draft.tokens, came, strict=False))
-        num_right = next((i for i, (drafted, token) in enumerate(pairs) if drafted != token), len(pairs))
-        is_refused = num_right < len(pairs)
-        if pairs:
-            acceptance.observe(context.id, shadow.route, draft.proposer, draft.grades, num_right, is_refused)
+        path: list[int] = []
+        for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
+            is_next = parent == (path[-1] if path else -1)
+            if is_next and len(path) < len(came) and token == came[len(path)]:
+                path.append(node)
+        found = list(trials(draft, path, is_rejected=len(path) < len(came)))
+        acceptance.observe(context.id, shadow.route, draft.proposer, found)
 
     def release(self, context_id: int) -> None:
         self._shadows.pop(context_id, None)

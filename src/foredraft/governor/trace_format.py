@@ -12,10 +12,10 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
-from foredraft.governor.plan import Plan, Snapshot
+from foredraft.governor.plan import Candidate, Plan, Snapshot
 from foredraft.steps import PHASES, StepRecord
 
-VERSION = 1  # to be raised with every change of this module's lines or of the types they are made of
+VERSION = 2  # to be raised with every change of this module's lines or of the types they are made of
 COSTS = ("pass_cost", "draft_costs")
 MAX_INT = 1 << 53
 _PLAIN = frozenset((int, bool, str, type(None)))
@@ -68,7 +68,10 @@ class Encoder:
         seats = []
         for seat in step.snapshot.seats:
             candidates = [
-                {**vars(each), "survival": survivals.setdefault(each.survival, len(survivals))}
+                {
+                    **{name: getattr(each, name) for name in _names(Candidate)},
+                    "survival": survivals.setdefault(each.survival, len(survivals)),
+                }
                 for each in seat.candidates
             ]
             seats.append({**vars(seat), "candidates": candidates})
@@ -101,6 +104,9 @@ class Decoder:
         for seat in snapshot["seats"]:
             for candidate in seat["candidates"]:
                 candidate["survival"] = survivals[candidate["survival"]]
+        for draft in value["record"]["drafts"] if value["record"] else ():
+            if "num_accepted" in draft:  # of version 1, which knew chains only
+                draft["path"] = list(range(draft.pop("num_accepted")))
         step: TraceStep = _reader(TraceStep)(value)
         _check(step)
         return step
@@ -159,20 +165,27 @@ def _names(type_: Any) -> tuple[str, ...]:
     return tuple(each.name for each in fields(type_))
 
 
+def _is_tree(candidate: Candidate) -> bool:
+    parents = candidate.parents
+    return len(parents) == len(candidate.survival) and all(-1 <= each < place for place, each in enumerate(parents))
+
+
 def _check(step: TraceStep) -> None:
     """What a step has to hold for a policy to be run on it. Raises ValueError."""
     snapshot = step.snapshot
-    offers = {(seat.context_id, each.proposer): each for seat in snapshot.seats for each in seat.candidates}
+    seats = {seat.context_id: seat for seat in snapshot.seats}
     for cost in (snapshot.pass_cost, *snapshot.draft_costs.values()):
         if not cost.rows or len(cost.rows) != len(cost.seconds) or sorted(set(cost.rows)) != list(cost.rows):
             raise ValueError("a pass's cost has no rising knots")
-    for each in offers.values():
+    for each in (each for seat in snapshot.seats for each in seat.candidates):
         if not all(0 <= chance <= 1 for chance in each.survival):
             raise ValueError("a survival is no chance")
+        if each.parents and not _is_tree(each):
+            raise ValueError("a candidate's parents are not those of a tree")
         if not each.is_ready and each.proposer not in snapshot.draft_costs:
             raise ValueError(f"{each.proposer} has no cost")
     for context_id, choice in step.plan.choices.items():
-        offer = offers.get((context_id, choice.proposer))
+        offer = choice.among(seats[context_id]) if context_id in seats else None
         if offer is None or not 1 <= choice.num_tokens <= len(offer.survival):
             raise ValueError(f"context {context_id} has a draft that nobody offered")
     if step.record and step.record.phase_seconds.keys() != PHASES.keys():

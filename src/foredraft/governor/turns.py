@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from foredraft.core import Context
+
+# Which drafts in the making are worth another pass, as proposers ask (proposers/base.py): by number, the grades on the
+# path down to each token that would get a child.
+GoesOn = Callable[[Mapping[int, Sequence[Sequence[int]]]], Collection[int]]
 
 
 @dataclass(frozen=True)
@@ -13,7 +17,8 @@ class Turn:
     """A sequence that decides a token, whether or not anybody may draft for it.
 
     budget: most tokens to draft. runners: proposers that may draft for it and would have to run a model, and whether
-    they end a draft where it is not worth going on. num_left: tokens that it may still write.
+    they end a draft where it is not worth going on. num_left: tokens that it may still write. widths: of those of them
+    that may grow trees, most children of a token.
     """
 
     context: Context
@@ -21,6 +26,7 @@ class Turn:
     budget: int
     runners: Mapping[str, bool]
     num_left: int
+    widths: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -31,22 +31,22 @@ class BatchBuilder:
         parents: Sequence[int] | None = None,
         num_fed: int = 0,
     ) -> None:
-        """Rows that follow a sequence's committed tokens.
+        """Rows that follow a sequence's committed tokens and `num_fed` provisional rows of earlier passes.
 
-        parents[i] is the row (counted from this sequence's first) before row i, -1 for the committed tokens; None
-        means a chain. `wanted` are the rows, counted likewise and ascending, whose logits are wanted. A chain may go on
-        after `num_fed` provisional rows of earlier passes.
+        parents: for each provisional row, those of earlier passes first, the provisional row before it, -1 for the
+        committed tokens; None means that all of them are one chain. `wanted` are the rows whose logits are wanted,
+        counted from the first of these, ascending.
         """
         count, start = len(tokens), sequence.length + num_fed
         slots: Sequence[int] = range(start, start + count)
         positions = prefixes = ancestors = slots
         lengths = [1] * count
         if parents is not None:
-            paths = _paths(parents)
-            lengths = [len(path) for path in paths]
-            positions = [start + length - 1 for length in lengths]
-            prefixes = [start] * count
-            ancestors = [start + row for path in paths for row in path]
+            seen = _seen(sequence.length, parents)[num_fed:]
+            lengths = [len(path) for _, path in seen]
+            positions = [prefix + len(path) - 1 for prefix, path in seen]
+            prefixes = [prefix for prefix, _ in seen]
+            ancestors = [slot for _, path in seen for slot in path]
         columns = self._columns
         columns["tokens"].extend(tokens)
         columns["positions"].extend(positions)
@@ -71,9 +71,16 @@ class BatchBuilder:
 _COLUMNS = ("tokens", "positions", "sequences", "slots", "prefixes", "ancestors", "wanted")
 
 
-def _paths(parents: Sequence[int]) -> list[list[int]]:
-    """For each row the rows from the first below the committed tokens down to itself."""
-    paths: list[list[int]] = []
+def _seen(length: int, parents: Sequence[int]) -> list[tuple[int, list[int]]]:
+    """What each provisional row sees: slots below a prefix, and then those of its own path, with itself as the last.
+
+    As long as slots follow each other the prefix takes them in, so that only rows behind a branch have a path to list:
+    a tree behind a long chunk of a prompt costs no more than behind a short one.
+    """
+    seen: list[tuple[int, list[int]]] = []
     for row, parent in enumerate(parents):
-        paths.append([*(paths[parent] if parent >= 0 else []), row])
-    return paths
+        prefix, path = seen[parent] if parent >= 0 else (length, [])
+        if path == [prefix]:
+            prefix, path = prefix + 1, []
+        seen.append((prefix, [*path, length + row]))
+    return seen

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from foredraft.core import FloatArray
+from foredraft.core import FloatArray, IntArray
 from foredraft.kv.cache import PagedKV
 from foredraft.models import architecture
 from foredraft.models.architecture import Architecture
@@ -23,8 +23,10 @@ from foredraft.ops.base import AttentionSpec, Batch, Layer, Ops, TensorType
 class Decoder:
     """A model ready to run. Immutable after loading; all state of sequences lives in a `PagedKV`."""
 
-    def __init__(self, file: GGUFFile, ops: Ops) -> None:
+    def __init__(self, file: GGUFFile, ops: Ops, kept: IntArray | None = None) -> None:
         """Load every weight of `file` into `ops`.
+
+        kept: int32, rising; the tokens whose logits are computed, in this order. None: all.
 
         Raises:
             ModelError: unknown architecture, or a tensor that is missing, misshapen or not understood.
@@ -32,13 +34,16 @@ class Decoder:
         weights = Weights(file.path, file.tensors, ops)
         self.ops = ops
         self.arch = arch = architecture.read(file, weights.optional_vector("rope_freqs.weight"))
+        # Of the block that guesses further tokens, where the file has one: no part of the model, so another's to read.
+        self.mtp = weights.apart(f"blk.{arch.num_layers}.") if arch.has_mtp else None
         self.embedding = weights.tensor("token_embd.weight", (-1, arch.hidden))
         self.vocab_size = self.embedding.shape[0]
-        self.layers = [_layer(weights, arch, i) for i in range(arch.num_layers)]
+        self.layers = [read_layer(weights, arch, i) for i in range(arch.num_layers)]
         self._prepared_layers = [ops.layer(layer) for layer in self.layers]
         self.output_norm = weights.vector("output_norm.weight", arch.hidden)
         tied = "output.weight" not in file.tensors
-        self.output = weights.matrix("token_embd" if tied else "output", self.vocab_size, arch.hidden)
+        self.kept = kept
+        self.output = weights.matrix("token_embd" if tied else "output", self.vocab_size, arch.hidden, kept)
         weights.check_all_used()
         sizes: Counter[TensorType] = Counter()
         for tensor in file.tensors.values():
@@ -48,7 +53,7 @@ class Decoder:
     def forward(self, batch: Batch, kv: PagedKV) -> FloatArray:
         """One pass over the rows of `batch`; writes their keys and values to `kv`.
 
-        Returns the logits of the wanted rows, float32 [wanted, vocabulary].
+        Returns the logits of the wanted rows, float32 [wanted, vocabulary], or [wanted, len(kept)].
         """
         return self.forward_tapped(batch, kv, ())[0]
 
@@ -71,14 +76,20 @@ class Decoder:
                 ops.forward(x, self._prepared_layers[depth], kv.layers[depth], batch)
         return self._logits(x, batch), features.reshape(len(x), -1)
 
+    @property
+    def num_logits(self) -> int:
+        """Of a row: the vocabulary's size, or how many tokens are kept of it."""
+        return self.vocab_size if self.kept is None else len(self.kept)
+
     def _logits(self, x: FloatArray, batch: Batch) -> FloatArray:
         if not len(batch.wanted):
-            return np.empty((0, self.vocab_size), np.float32)
+            return np.empty((0, self.num_logits), np.float32)
         wanted = x if len(batch.wanted) == len(x) else x[batch.wanted]
         return self.ops.project(wanted, self.output_norm, self.arch.norm_eps, (self.output,))[0]
 
 
-def _layer(weights: Weights, arch: Architecture, index: int) -> Layer:
+def read_layer(weights: Weights, arch: Architecture, index: int) -> Layer:
+    """The layer blk.`index` of a model of this kind, or of its MTP block."""
     prefix = f"blk.{index}."
     heads, kv_heads, hidden = arch.num_heads * arch.head_dim, arch.num_kv_heads * arch.head_dim, arch.hidden
     ffn = weights.tensor(f"{prefix}ffn_gate.weight", (-1, hidden)).shape[0]

@@ -47,13 +47,19 @@ def dequantize(kind: TensorType, data: Bytes) -> FloatArray:
 
 
 def rows(tensor: Tensor, indices: IntArray) -> FloatArray:
-    """Chosen rows of a matrix [outputs, inputs], dequantized: float32 [len(indices), inputs].
+    """Chosen rows of a matrix [outputs, inputs], dequantized: float32 [len(indices), inputs]."""
+    chosen = gather(tensor, indices)
+    return dequantize(tensor.type, chosen.data).reshape(chosen.shape)
+
+
+def gather(tensor: Tensor, indices: IntArray) -> Tensor:
+    """A matrix of chosen rows of a matrix [outputs, inputs], the same bytes: blocks lie within rows.
 
     Only those rows are read. Indices must lie in [0, outputs).
     """
     outputs, inputs = tensor.shape
     chosen = tensor.data.reshape(outputs, tensor.data.size // outputs)[indices]
-    return dequantize(tensor.type, chosen.reshape(-1)).reshape(len(indices), inputs)
+    return Tensor(tensor.name, tensor.type, (len(indices), inputs), chosen.reshape(-1))
 
 
 def _scale(blocks: NDArray[np.void], field: str = "d") -> FloatArray:

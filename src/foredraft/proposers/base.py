@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foredraft.core import Context, Draft, FloatArray, Verdict
+from foredraft.drafters.loading import Drafter
 from foredraft.kv.cache import PagedKV
 from foredraft.models.decoder import Decoder
+from foredraft.proposers.suffix_memory import SuffixMemory
 
 
 @dataclass(frozen=True)
 class DraftModel:
-    """A loaded draft model with a KV cache of its own. allowed: bool [target vocabulary], the tokens it may propose."""
+    """A loaded draft model with a KV cache of its own. allowed: bool [target vocabulary], the tokens it may propose: of
+    those that the decoder keeps, if it keeps a part only, all."""
 
     decoder: Decoder
     kv: PagedKV
@@ -24,25 +27,37 @@ class DraftModel:
 
 
 @dataclass(frozen=True)
+class LoadedDrafter:
+    """A learned drafter, with a KV cache of its own where its network has keys and values."""
+
+    network: Drafter
+    kv: PagedKV | None
+
+
+@dataclass(frozen=True)
 class Resources:
     """What a proposer may be built from. `draft` is None where no draft model was given.
 
-    eos_ids: the target's tokens that end a request.
+    eos_ids: the target's tokens that end a request. suffixes: past outputs of tenants that share them; None for none.
+    drafters: by kind.
     """
 
     target: Decoder
     eos_ids: Collection[int]
     draft: DraftModel | None
+    suffixes: SuffixMemory | None = None
+    drafters: Mapping[str, LoadedDrafter] = field(default_factory=dict)
 
 
-# Which drafts are worth another token: the grades of each one's tokens so far, by its number in the call; of these, the
-# numbers of those that are to go on.
-GoesOn = Callable[[Mapping[int, Sequence[int]]], Collection[int]]
+# Which drafts are worth another pass: by each one's number in the call, the tokens that would get a child in it, as the
+# grades on the path down to each; of these drafts, the numbers of those that are to go on.
+Paths = Mapping[int, Sequence[Sequence[int]]]
+GoesOn = Callable[[Paths], Collection[int]]
 
 
-def whole(grades: Mapping[int, Sequence[int]]) -> Collection[int]:
+def whole(paths: Paths) -> Collection[int]:
     """All drafts go on, to the end of their budgets."""
-    return grades
+    return paths
 
 
 class Proposer(ABC):
@@ -56,6 +71,7 @@ class Proposer(ABC):
     name: str
     is_free: bool = False  # a draft costs next to nothing, so it may be made first and judged then
     ends_drafts: bool = False  # `propose_while` asks whether to go on
+    grows_trees: bool = False  # `propose_while` takes widths above 1
     taps: tuple[int, ...] = ()  # whose hidden states of the target it reads; see Decoder.forward_tapped
 
     @abstractmethod
@@ -65,9 +81,15 @@ class Proposer(ABC):
         Called at most once per step; reads the contexts, never changes them.
         """
 
-    def propose_while(self, contexts: Sequence[Context], budgets: Sequence[int], goes_on: GoesOn) -> list[Draft | None]:
-        """Like `propose`, where a draft may end before its budget: proposers that draft token by token, and grade their
-        tokens, ask before each further one."""
+    def propose_while(
+        self, contexts: Sequence[Context], budgets: Sequence[int], goes_on: GoesOn, widths: Sequence[int] = ()
+    ) -> list[Draft | None]:
+        """Like `propose`, where a draft may end before its budget: proposers that draft depth by depth, and grade their
+        tokens, ask before each further one.
+
+        widths: for each context how many children a node may have; empty, or 1 for each, asks for chains. The nodes of
+        a tree are in an order of which any number from the front makes the best tree of that size.
+        """
         return self.propose(contexts, budgets)
 
     def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
@@ -79,6 +101,10 @@ class Proposer(ABC):
         features: float32 [tokens, len(taps) * hidden], of this call only. Every pass brings the next ones, also where
         nobody drafts, so this has to be cheap; but tokens found in the prefix cache are in no pass: there is a gap.
         """
+
+    def learn(self, context: Context) -> None:
+        """A sequence has come to its end, whose output others of its scope and pool may be drafted from; only called
+        where `Context.shares` names a pool, and before `release`."""
 
     def release(self, context_id: int) -> None:
         """Drop all state of a sequence: it ended or was preempted. Unknown ids are fine."""

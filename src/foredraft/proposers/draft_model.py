@@ -6,46 +6,25 @@ Its keys and values live in a paged cache of its own. Rows it drafted stay provi
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from foredraft import _native
 from foredraft.core import Context, Draft, FloatArray
-from foredraft.errors import ConfigError, ForedraftError
+from foredraft.errors import ConfigError
 from foredraft.kv.batch import BatchBuilder
 from foredraft.kv.cache import SequenceKV
 from foredraft.proposers.base import DraftModel, GoesOn, Proposer, Resources, whole
-from foredraft.sampling.processors import process
-from foredraft.sampling.sampler import BlockNoise, draft_token
+from foredraft.proposers.tree import FedRows, Growth, grow, most_rows
 
-# By how much a token's logit has to exceed all others for a grade: accepted as often as not below the first lead, and
-# nearly always above the last (0.5B drafting for 1.5B).
-LEADS = (0.5, 1.0, 2.0, 3.0, 4.5)
 MAX_ROWS = 512  # of one pass, so that catching up with a long prompt needs no more memory than a prefill chunk
 
 
 @dataclass(eq=False)
 class _State:
-    """`fed` are the tokens of provisional rows, in slot order, that follow `kv.tokens`."""
-
     kv: SequenceKV
-    fed: list[int] = field(default_factory=list)
-
-
-@dataclass(eq=False)
-class _Job:
-    """One context's draft in the making."""
-
-    number: int  # in the call
-    context: Context
-    state: _State
-    budget: int
-    tokens: list[int] = field(default_factory=list)
-    laws: list[FloatArray | None] = field(default_factory=list)
-    grades: list[int] = field(default_factory=list)
+    fed: FedRows = field(default_factory=FedRows)
 
 
 class DraftModelProposer(Proposer):
@@ -54,6 +33,7 @@ class DraftModelProposer(Proposer):
 
     name = "draft_model"
     ends_drafts = True
+    grows_trees = True
 
     def __init__(self, model: DraftModel, eos_ids: Collection[int]) -> None:
         self._model = model
@@ -63,97 +43,74 @@ class DraftModelProposer(Proposer):
     def propose(self, contexts: Sequence[Context], budgets: Sequence[int]) -> list[Draft | None]:
         return self.propose_while(contexts, budgets, whole)
 
-    def propose_while(self, contexts: Sequence[Context], budgets: Sequence[int], goes_on: GoesOn) -> list[Draft | None]:
-        jobs = [self._start(number, *each) for number, each in enumerate(zip(contexts, budgets, strict=True))]
-        active = [job for job in jobs if job]
-        for job in active:
-            self._catch_up(job, MAX_ROWS // len(active) or 1)
-        while active:
-            self._draw_one(active)
-            active = [job for job in active if len(job.tokens) < job.budget]
-            going_on = goes_on({job.number: job.grades for job in active}) if active else ()
-            active = [job for job in active if job.number in going_on]
-        return [None if job is None else self._finish(job) for job in jobs]
+    def propose_while(
+        self, contexts: Sequence[Context], budgets: Sequence[int], goes_on: GoesOn, widths: Sequence[int] = ()
+    ) -> list[Draft | None]:
+        asked = zip(contexts, budgets, widths or [1] * len(contexts), strict=True)
+        growths = [self._start(number, *each) for number, each in enumerate(asked)]
+        active = [growth for growth in growths if growth]
+        for growth in active:
+            self._catch_up(growth.context, MAX_ROWS // len(active) or 1)
+        grow(active, self._feed, self._eos_ids, goes_on)
+        return [growth.draft(self.name) if growth else None for growth in growths]
 
     def release(self, context_id: int) -> None:
         state = self._states.pop(context_id, None)
         if state:
             self._model.kv.close(state.kv)
 
-    def _start(self, number: int, context: Context, budget: int) -> _Job | None:
+    def _start(self, number: int, context: Context, budget: int, width: int) -> Growth | None:
         """Commit what was drafted right, and reserve slots for what is to come; None where there is no room."""
         kv = self._model.kv
         state = self._states.get(context.id)
         if state is None:
             state = self._states[context.id] = _State(kv.open(context.tokens, context.scope))
         ahead = context.tokens[state.kv.length : -1]
-        right = 0
-        while right < min(len(ahead), len(state.fed)) and ahead[right] == state.fed[right]:
-            right += 1
-        kv.commit(state.kv, ahead[:right])
+        right = state.fed.matching(ahead)
+        kv.commit(state.kv, ahead[: len(right)], right)
         state.fed.clear()
         budget = min(budget, self._model.decoder.arch.context_length - len(context.tokens))
-        needed = len(context.tokens) - state.kv.length + budget - 1
-        return _Job(number, context, state, budget) if budget > 0 and kv.reserve(state.kv, needed) else None
+        needed = len(context.tokens) - state.kv.length + most_rows(budget, width)
+        return Growth(number, context, budget, width) if budget > 0 and kv.reserve(state.kv, needed) else None
 
-    def _catch_up(self, job: _Job, most_left: int) -> None:
-        """Feed most of what came without this proposer; `_draw_one` feeds the rest together with the others."""
-        while len(job.context.tokens) - job.state.kv.length > most_left:
-            behind = job.context.tokens[job.state.kv.length : -1][:MAX_ROWS]
+    def _catch_up(self, context: Context, most_left: int) -> None:
+        """Feed most of what came without this proposer; `_feed` takes the rest together with the others'."""
+        kv = self._states[context.id].kv
+        while len(context.tokens) - kv.length > most_left:
+            behind = context.tokens[kv.length : -1][:MAX_ROWS]
             builder = BatchBuilder()
-            builder.add(job.state.kv, behind)
+            builder.add(kv, behind)
             self._model.decoder.forward(builder.build(), self._model.kv)
-            self._model.kv.commit(job.state.kv, behind)
+            self._model.kv.commit(kv, behind)
 
-    def _draw_one(self, jobs: Sequence[_Job]) -> None:
-        """One pass over the jobs, and one more drafted token for each."""
+    def _feed(self, growths: Sequence[Growth]) -> FloatArray:
+        """One pass over the open nodes; what comes before the first of them is committed."""
         builder = BatchBuilder()
-        for job in jobs:
-            state = job.state
-            rows = job.tokens[-1:] or job.context.tokens[state.kv.length :]
-            builder.add(state.kv, rows, wanted=[len(rows) - 1], num_fed=len(state.fed))
-        logits = self._to_target(self._model.decoder.forward(builder.build(), self._model.kv))
-        for job, row in zip(jobs, logits, strict=True):
-            if job.tokens:
-                job.state.fed.append(job.tokens[-1])
+        for growth in growths:
+            state = self._states[growth.context.id]
+            if growth.guesses:
+                state.fed.add(builder, state.kv, growth)
             else:
-                self._model.kv.commit(job.state.kv, job.context.tokens[job.state.kv.length :])
-            try:
-                token, law, grade = self._draw(row, job.context, job.tokens)
-            except ForedraftError:  # this row has nothing to choose from; the others' drafts go on
-                job.budget = len(job.tokens)
-                continue
-            job.tokens.append(token)
-            job.laws.append(law)
-            job.grades.append(grade)
-
-    def _draw(self, logits: FloatArray, context: Context, drafted: list[int]) -> tuple[int, FloatArray | None, int]:
-        """A token, the law it was drawn from where that has to be known, and its grade."""
-        params = context.params
-        # A token that the target's mask forbids could only be refused, unless no other can be drafted.
-        mask = context.constraint.mask(drafted) if context.constraint else None
-        if mask is not None and not (mask & self._model.allowed).any():
-            mask = None
-        scores = process(logits, params, *context.history(drafted), self._eos_ids, mask)
-        noise = BlockNoise(context.key, len(context.tokens))
-        token, law = draft_token(scores, params.temperature, context.rule, noise, len(drafted))
-        best, second = _native.highest(scores, 2)
-        lead = float(scores[token] - scores[best if token != best else second])
-        return token, law, bisect_right(LEADS, lead)
+                behind = growth.context.tokens[state.kv.length :]
+                builder.add(state.kv, behind, wanted=[len(behind) - 1])
+        logits = self._model.decoder.forward(builder.build(), self._model.kv)
+        for growth in growths:
+            if not growth.guesses:
+                kv = self._states[growth.context.id].kv
+                self._model.kv.commit(kv, growth.context.tokens[kv.length :])
+        return self._to_target(logits)
 
     def _to_target(self, logits: FloatArray) -> FloatArray:
-        """Draft logits [rows, draft vocabulary] over the target's vocabulary, padding at minus infinity."""
-        allowed = self._model.allowed
+        """Draft logits [rows, draft vocabulary or its kept part] over the target's vocabulary; padding and what is not
+        kept are at minus infinity, so that the law that is drawn from has zeros there."""
+        allowed, kept = self._model.allowed, self._model.decoder.kept
         out = np.full((len(logits), len(allowed)), -np.inf, np.float32)
+        if kept is not None:
+            out[:, kept] = logits
+            return out
         shared = min(len(allowed), logits.shape[1])
         np.copyto(out[:, :shared], logits[:, :shared], where=allowed[:shared])
         return out
-
-    def _finish(self, job: _Job) -> Draft | None:
-        if not job.tokens:
-            return None
-        laws = [law for law in job.laws if law is not None]
-        return Draft.chain(self.name, job.tokens, np.stack(laws) if laws else None, job.grades)
 
 
 def create(resources: Resources) -> DraftModelProposer:

@@ -38,6 +38,19 @@ def choose(scores: Scores, temperature: float, key: int, position: int) -> int:
     return _native.draw(scores, best, temperature, stream_state(key, Stream(Purpose.FINAL, position)))
 
 
+def choose_several(scores: Scores, temperature: float, key: int, position: int, count: int) -> list[int]:
+    """The first `count` tokens in the order of which `choose` takes the first; fewer where no more may be chosen.
+
+    Raises:
+        ForedraftError: as `choose` does.
+    """
+    left, tokens = scores.copy(), list[int]()
+    for _ in range(max(1, min(count, int((scores > -np.inf).sum())))):
+        tokens.append(choose(left, temperature, key, position))
+        left[tokens[-1]] = -np.inf
+    return tokens
+
+
 @dataclass(frozen=True)
 class BlockNoise:
     """The random numbers of one step of one request, under `rejection` and `block`.

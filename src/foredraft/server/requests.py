@@ -35,6 +35,7 @@ class SpeculationOptions(Strict):
     k: int | None = None
     proposer: str | None = Field(default=None, description="Names in order, separated by commas.")
     rule: str | None = None
+    tree_width: int | None = None
 
 
 Stop = Annotated[str, Field(max_length=MAX_STOP_CHARS)]

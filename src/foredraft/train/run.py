@@ -21,7 +21,7 @@ from foredraft.train.reader import Reader
 from foredraft.train.shards import write_atomically
 from foredraft.train.target import TargetWeights
 
-START_BATCHES = 100  # that a head is begun from
+START_BATCHES = 60  # that a head is begun from
 Maker = Callable[[TargetWeights, Reader], Head]
 
 
