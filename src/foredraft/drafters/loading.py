@@ -8,10 +8,12 @@ from typing import Protocol
 
 from foredraft.drafters import checkpoint as checkpoints
 from foredraft.drafters.checkpoint import Checkpoint
+from foredraft.kv.cache import PagedKV
 from foredraft.models.compatibility import tokens_sha256
 from foredraft.models.decoder import Decoder
 from foredraft.models.gguf_cursor import fail
 from foredraft.models.tokenizer import Tokenizer
+from foredraft.ops.base import Batch
 
 # kind: the module of its network, whose `create` makes it of a checkpoint and a target.
 _NETWORKS = {"eagle": "foredraft.drafters.eagle", "eagle3": "foredraft.drafters.eagle"}
@@ -21,11 +23,16 @@ class Drafter(Protocol):
     """A network ready to run for its target.
 
     kind: one of checkpoint.KINDS, and the name of its proposer. kv_shape: layers, KV heads and their size in its cache
-    of keys and values, or None where it has none.
+    of keys and values, or None where it has none. vocab_size: the target's.
     """
 
     kind: str
     kv_shape: tuple[int, int, int] | None
+    vocab_size: int
+
+    def rehearse(self, batch: Batch, kv: PagedKV) -> object:
+        """One pass over as many rows as the batch has, as drafting runs it, whose hidden states mean nothing: for
+        measuring what it takes. kv: of `kv_shape`, written to."""
 
 
 def load(path: str | os.PathLike[str], target: Decoder, tokenizer: Tokenizer) -> Drafter:
