@@ -123,7 +123,7 @@ class Collector:
         open_folder(folder, meta)
         self._shard_tokens = max(SHARD_BYTES // (len(taps) * arch.hidden * 2), 1)
         context_length = min(CONTEXT_LENGTH, arch.context_length)
-        pages = memory.num_pages([arch], context_length, concurrency, None)
+        pages = memory.num_pages(memory.page_bytes(arch), context_length, concurrency, None)
         kv = PagedKV(arch.num_layers, arch.num_kv_heads, arch.head_dim, pages, share_prefixes=False)
         self._recorder = Recorder(taps)
         self._engine = Engine(decoder, kv, {RECORDER: self._recorder}, concurrency)
