@@ -254,7 +254,11 @@ def test_many_requests_share_a_small_cache(llama):
         ({"kv_memory": 1000}, ConfigError, "does not hold a page of 32 tokens"),
         ({"ops": "cuda"}, ConfigError, "unknown op set 'cuda'; known are native, reference"),
         ({"threads": 0}, ConfigError, "threads is 0; allowed is 1 to"),
-        ({"proposers": ["medusa"]}, ConfigError, "unknown proposer 'medusa'; known are draft_model, grammar, lookup"),
+        (
+            {"proposers": ["medusa"]},
+            ConfigError,
+            "unknown proposer 'medusa'; known are draft_model, eagle, eagle3, grammar, lookup",
+        ),
         ({"proposers": ["draft_model"]}, ConfigError, "proposer draft_model needs a draft model"),
         ({"draft": "nowhere.gguf"}, ModelError, "nowhere.gguf"),
         ({"draft_vocabulary": 100}, ConfigError, "draft_vocabulary is of a draft model, and there is none; name one"),

@@ -69,9 +69,9 @@ def all_arms(models: Sequence[str]) -> str:
     return ",".join(["off", *alone, f"auto:{'+'.join((*FREE, *models))}"])
 
 
-def proposers_of(arms: Sequence[Arm], has_draft: bool) -> list[str]:
+def proposers_of(arms: Sequence[Arm], defaults: Sequence[str]) -> list[str]:
     """The proposers to load: those that the arms name, and the default ones if an arm that drafts names none."""
     names = [name for arm in arms for name in arm.speculation.proposers]
     if any(arm.speculation.mode != "off" and not arm.speculation.proposers for arm in arms):
-        names += ["lookup", "draft_model"] if has_draft else ["lookup"]
+        names += defaults
     return list(dict.fromkeys(names))

@@ -13,7 +13,9 @@ from foredraft.cli.bench_prompts import asked, prompts_of
 from foredraft.cli.files import check_writable, read_json, write_json
 from foredraft.cli.options import (
     conversation_tokens,
+    default_proposers,
     loaded,
+    model_names,
     model_options,
     positive_integers,
     split_names,
@@ -27,8 +29,11 @@ if TYPE_CHECKING:
     from foredraft.bench.runner import Turn
     from foredraft.bench.workloads import Prompt
 
-ARMS, DRAFT_ARM = "off,on:lookup:8", "on:draft_model:4"
-MODELS, OUTPUTS = ("model", "draft"), ("json_path", "heat_map")  # options that a result does not list as such
+ARMS = "off,on:lookup:8"
+MODELS, OUTPUTS = (
+    ("model", "draft", "drafter"),
+    ("json_path", "heat_map"),
+)  # options that a result does not list as such
 
 
 @click.command(short_help="Compare speeds with and without drafts.")
@@ -58,7 +63,7 @@ MODELS, OUTPUTS = ("model", "draft"), ("json_path", "heat_map")  # options that 
     "--arms",
     metavar="A,B",
     help="What to compare, each mode[:proposers joined by +[:k[xwidth]]]; the first is the baseline. all: every "
-    f"proposer alone, and auto with all of them. Default: {ARMS}, and {DRAFT_ARM} with --draft.",
+    f"proposer alone, and auto with all of them. Default: {ARMS}, and on:NAME:4 for each model that drafts.",
 )
 @click.option("--concurrency", default="1", show_default=True, metavar="N,M", help="Requests at a time.")
 @click.option(
@@ -111,10 +116,11 @@ def bench(**options: Any) -> None:
     from foredraft.cli.bench_tables import cells_table, paired_table, proposers_table, summary_table, verdicts
 
     _check_outputs(options)
+    models = default_proposers(options)[1:]
     has_all = options["arms"] == ALL
     if has_all:
-        options["arms"] = all_arms(["draft_model"] if options["draft"] else [])
-    options["arms"] = options["arms"] or (f"{ARMS},{DRAFT_ARM}" if options["draft"] else ARMS)
+        options["arms"] = all_arms(models)
+    options["arms"] = options["arms"] or ",".join([ARMS, *(f"on:{name}:4" for name in models)])
     options["rounds"] = options["rounds"] or (1 if options["questions"] else 3)
     arms, heats = parse_arms(options["arms"]), temperatures(options["temperature"])
     if options["heat_map"] and all(arm.speculation.mode != "auto" for arm in arms):
@@ -163,7 +169,7 @@ def _provenance(options: Mapping[str, Any]) -> dict[str, Any]:
     from foredraft.models import catalog
     from foredraft.provenance import identity, provenance
 
-    files = {role: catalog.resolve(options[role]) for role in MODELS if options[role]}
+    files = {role: catalog.resolve(name) for role, name in model_names(options).items()}
     given = {name: value for name, value in options.items() if name not in (*MODELS, *OUTPUTS)}
     given["isa"] = _native.isa()
     for name in ("prompts", "questions", "draft_vocabulary"):
@@ -192,7 +198,7 @@ def _run(options: Mapping[str, Any], workloads: dict[str, list[Prompt]], due: Se
     if not left:
         return records
     settings = {
-        "proposers": proposers_of(arms, has_draft=options["draft"] is not None),
+        "proposers": proposers_of(arms, default_proposers(options)),
         "max_sequences": max(turn.concurrency for turn in due),
         "prefix_cache": options["prefix_cache"],
     }

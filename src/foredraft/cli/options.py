@@ -22,10 +22,16 @@ _DRAFT = [
     click.option(
         "--draft-vocabulary",
         metavar="N|FILE",
-        help="Tokens that the draft model drafts from, beside those of the context: the N lowest ids, or those of a file "
-        "that `train vocabulary` made; default: all.",
+        help="Tokens that the draft model drafts from, beside those of the context: the N lowest ids, or those of a "
+        "file that `train vocabulary` made; default: all.",
     ),
 ]
+_DRAFTER = click.option(
+    "--drafter",
+    multiple=True,
+    metavar="PATH",
+    help="A learned drafter for the model: a GGUF file or a directory (docs/drafters.md). Can be repeated.",
+)
 
 _CONTEXT = click.option(
     "--context",
@@ -55,7 +61,7 @@ _SPECULATION = [
     click.option(
         "--proposer",
         metavar="A,B",
-        help="Who drafts: names in order, the first with a draft wins. Default: lookup, then draft_model with --draft.",
+        help="Who drafts: names in order, the first with a draft wins. Default: lookup, drafters, draft_model.",
     ),
     click.option(
         "--rule",
@@ -94,13 +100,15 @@ def _all(options: list[Callable[[Command], Command]]) -> Callable[[Command], Com
     return decorate
 
 
-def model_options(context: bool = True, threads: bool = True, required: bool = True) -> Callable[[Any], Any]:
-    """--model, --draft and its vocabulary, --context where it means something, and --threads unless the command has its
-    own."""
+def model_options(
+    context: bool = True, threads: bool = True, required: bool = True, drafters: bool = True
+) -> Callable[[Any], Any]:
+    """--model, --draft and its vocabulary, --drafter, --context where it means something, and --threads unless the
+    command has its own."""
     model = click.option(
         "--model", required=required, metavar="MODEL", help="Catalog name (`foredraft pull --list`) or GGUF file."
     )
-    return _all([model, *_DRAFT, *[_CONTEXT] * context, *[_THREADS] * threads])
+    return _all([model, *_DRAFT, *[_DRAFTER] * drafters, *[_CONTEXT] * context, *[_THREADS] * threads])
 
 
 speculation_options: Callable[[Any], Any] = _all(_SPECULATION)
@@ -191,6 +199,7 @@ def loaded(options: Mapping[str, Any], **more: Any) -> Iterator[LLM]:
 
     settings = {
         "draft_vocabulary": options["draft_vocabulary"],
+        "drafters": options["drafter"],
         "context_length": options["context"],
         "threads": options["threads"],
         "proposers": split_names(options.get("proposer")) or None,
@@ -200,6 +209,20 @@ def loaded(options: Mapping[str, Any], **more: Any) -> Iterator[LLM]:
         yield llm
     finally:
         llm.close()
+
+
+def model_names(options: Mapping[str, Any]) -> dict[str, str]:
+    """What is loaded, as it was named, by role: "model", and where there is one "draft" and "drafter N"."""
+    names = {role: options[role] for role in ("model", "draft") if options[role]}
+    return names | {f"drafter {number}": path for number, path in enumerate(options["drafter"], 1)}
+
+
+def default_proposers(options: Mapping[str, Any]) -> list[str]:
+    """Who drafts where nothing else is said, in order."""
+    from foredraft.drafters import checkpoint
+
+    kinds = (checkpoint.read(path).kind for path in options["drafter"])
+    return ["lookup", *kinds, *(["draft_model"] if options["draft"] else [])]
 
 
 def prompt_tokens(llm: LLM, prompt: str, raw: bool) -> list[int]:
