@@ -43,8 +43,6 @@ def load(path: str | os.PathLike[str], target: Decoder, tokenizer: Tokenizer) ->
         UnavailableError: its weights are pickled by PyTorch, which is not installed.
     """
     checkpoint = checkpoints.read(path)
-    if checkpoint.kind not in _NETWORKS:
-        fail(checkpoint.path, f"is of kind {checkpoint.kind}; drafters of these are run: {', '.join(_NETWORKS)}")
     _check_target(checkpoint, target, tokenizer)
     drafter: Drafter = import_module(_NETWORKS[checkpoint.kind]).create(checkpoint, target)
     return drafter
