@@ -30,5 +30,5 @@ def test_the_text_has_the_targets_law(llm, rule, width, temperature):
     assert p_value(results, law) > FALSE_ALARM / len(CASES) / len(TEMPERATURES)
     num_accepted = sum(result.stats.num_accepted for result in results)
     num_refused = sum(result.stats.num_ended_by_rejection for result in results)
-    assert num_accepted > NUM_DRAWS / 2
+    assert num_accepted > NUM_DRAWS / 5
     assert num_refused > NUM_DRAWS / 20
