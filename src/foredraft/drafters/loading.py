@@ -27,8 +27,8 @@ _NETWORKS = {
 class Drafter(Protocol):
     """A network ready to run for its target.
 
-    kind: one of checkpoint.KINDS, and the name of its proposer. kv_shape: of its cache of keys and values; None where it
-    has none.
+    kind: one of checkpoint.KINDS, and the name of its proposer. kv_shape: of its cache of keys and values; None for
+    none.
     """
 
     kind: str
