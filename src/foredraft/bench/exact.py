@@ -113,9 +113,9 @@ class ExactCheck:
                     yield way
 
     def _ways(self, num_threads: int, llm: LLM) -> list[Way]:
-        who: list[tuple[tuple[str, ...], int]] = [
-            ((name,), width) for name in llm.proposers for width in (WIDTHS if name in llm.grows_trees else WIDTHS[:1])
-        ]
+        who: list[tuple[tuple[str, ...], int]] = []
+        for name in llm.proposers:
+            who += [((name,), width) for width in WIDTHS if width == 1 or name in llm.grows_trees]
         if len(llm.proposers) > 1:
             who.append((tuple(llm.proposers), WIDTHS[-1] if llm.grows_trees else 1))
         on = [("on", *each) for each in who]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -139,6 +139,21 @@ def positive_integers(text: str, name: str) -> tuple[int, ...]:
     return numbers
 
 
+def temperatures(text: str) -> tuple[float, ...]:
+    """Temperatures of a comma-separated list.
+
+    Raises:
+        ConfigError: one of them is no number; whether it is allowed is for SamplingParams to say.
+    """
+    try:
+        found = tuple(float(part) for part in split_names(text))
+    except ValueError:
+        found = ()
+    if not found:
+        raise ConfigError(f"--temperature is {text!r}; allowed is a comma-separated list of numbers from 0 to 2")
+    return found
+
+
 def _logit_bias(pairs: tuple[str, ...]) -> Mapping[int, float]:
     biases = {}
     for pair in pairs:
@@ -212,6 +227,12 @@ def default_proposers(options: Mapping[str, Any]) -> list[str]:
 
 def prompt_tokens(llm: LLM, prompt: str, raw: bool) -> list[int]:
     """The prompt as token ids: through the chat template of the model's file where it has one, unless `raw`."""
+    return conversation_tokens(llm, [prompt], raw)
+
+
+def conversation_tokens(llm: LLM, said: Sequence[str], raw: bool) -> list[int]:
+    """What user and model have said by turns, the user first and last, as token ids; see `prompt_tokens`."""
     if raw or not llm.has_chat_template:
-        return llm.tokenizer.encode(prompt, parse_special=True)
-    return llm.chat_tokens([{"role": "user", "content": prompt}])
+        return llm.tokenizer.encode("\n\n".join(said), parse_special=True)
+    roles = ("user", "assistant")
+    return llm.chat_tokens([{"role": roles[turn % 2], "content": text} for turn, text in enumerate(said)])

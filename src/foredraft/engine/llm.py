@@ -92,6 +92,8 @@ class LLM:
         self.context_length = _context_length(models.target.arch, context_length)
 
         names = self.proposers = models.proposers if proposers is None else tuple(dict.fromkeys(proposers))
+        for pool in (pools or {}).values():
+            pool.check_sharing(names)
         self.suffixes = SuffixMemory(suffix_memory)
         if suffix_directory and "suffix" in names:
             self.suffixes.keep(Path(suffix_directory), fingerprint(self.tokenizer.tokens))

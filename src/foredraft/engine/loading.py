@@ -112,11 +112,7 @@ def load_draft(
     file = gguf.read(catalog.resolve(name))
     tokenizer = Tokenizer.from_metadata(file.metadata)
     allowed = draftable_tokens(target, tokenizer)
-    kept = None
-    if vocabulary is not None:
-        kept = kept_tokens(vocabulary, target, allowed)
-        allowed = np.zeros_like(allowed)
-        allowed[kept] = True
+    kept = None if vocabulary is None else kept_tokens(vocabulary, target, allowed)
     decoder = Decoder(file, ops, kept)
     _check_sizes(file, tokenizer, decoder)
     return decoder, allowed

@@ -19,8 +19,8 @@ from foredraft.proposers.suffix_memory import SuffixMemory
 
 @dataclass(frozen=True)
 class DraftModel:
-    """A loaded draft model with a KV cache of its own. allowed: bool [target vocabulary], the tokens it may propose: of
-    those that the decoder keeps, if it keeps a part only, all."""
+    """A loaded draft model with a KV cache of its own. allowed: bool [target vocabulary], the tokens it may propose;
+    what the decoder keeps of its vocabulary, if it keeps a part only, is among them."""
 
     decoder: Decoder
     kv: PagedKV
