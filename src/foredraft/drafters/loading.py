@@ -32,7 +32,9 @@ class Drafter(Protocol):
     """
 
     kind: str
-    kv_shape: KVShape | None
+
+    @property
+    def kv_shape(self) -> KVShape | None: ...
 
 
 def load(path: str | os.PathLike[str], target: Decoder, tokenizer: Tokenizer) -> Drafter:
