@@ -34,8 +34,10 @@ class Drafter(Protocol):
     """
 
     kind: str
-    kv_shape: KVShape | None
     vocab_size: int
+
+    @property
+    def kv_shape(self) -> KVShape | None: ...
 
     def rehearse(self, batch: Batch, kv: PagedKV) -> object:
         """One pass over as many rows as the batch has, as drafting runs it, whose hidden states mean nothing: for

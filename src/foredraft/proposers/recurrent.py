@@ -14,7 +14,6 @@ import numpy as np
 
 from foredraft.core import Context, Draft, FloatArray
 from foredraft.drafters.recurrent import Recurrent
-from foredraft.errors import ConfigError
 from foredraft.kv.batch import BatchBuilder
 from foredraft.kv.cache import PagedKV, SequenceKV
 from foredraft.proposers.base import GoesOn, Proposer, Resources, whole
@@ -176,11 +175,12 @@ def eagle3(resources: Resources) -> RecurrentProposer:
     return _create("eagle3", resources)
 
 
+def mtp(resources: Resources) -> RecurrentProposer:
+    return _create("mtp", resources)
+
+
 def _create(kind: str, resources: Resources) -> RecurrentProposer:
-    """Raises ConfigError where no drafter of this kind was loaded."""
-    loaded = resources.drafters.get(kind)
-    if loaded is None:
-        raise ConfigError(f"proposer {kind} needs a drafter of this kind; name one with --drafter")
+    loaded = resources.drafter(kind)
     assert isinstance(loaded.network, Recurrent)
     assert loaded.kv is not None
     return RecurrentProposer(loaded.network, loaded.kv, resources.eos_ids)
