@@ -72,7 +72,7 @@ class MtpBlock(Recurrent):
         return logits, out
 
     def rehearse(self, batch: Batch, kv: PagedKV) -> object:
-        return self.forward(batch, np.zeros((len(batch.tokens), self.hidden), np.float32), kv)
+        return self.forward(batch, np.zeros((len(batch.tokens), self._target.arch.hidden), np.float32), kv)
 
 
 def of_target(target: Decoder) -> MtpBlock | None:
