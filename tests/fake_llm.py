@@ -46,6 +46,10 @@ class FakeLLM:
         type(self).instances.append(self)
 
     @property
+    def grows_trees(self) -> tuple[str, ...]:
+        return tuple(name for name in self.proposers if name == "draft_model")
+
+    @property
     def has_chat_template(self) -> bool:
         return self.has_template
 

@@ -1,4 +1,4 @@
-"""Tiny EAGLE heads with random weights, as checkpoints for the tiny models of tests/tiny.py."""
+"""Tiny learned drafters with random weights, as checkpoints for the tiny models of tests/tiny.py."""
 
 from __future__ import annotations
 
@@ -61,6 +61,52 @@ def eagle(model: TinyModel = LLAMA, seed: int = 0, **changes: Any) -> tuple[dict
     weights["fc.bias"] = _matrix(rng, 1, model.hidden)[0]
     weights["embed_tokens.weight"] = _matrix(rng, model.vocab_size, model.hidden)
     return config, weights
+
+
+def medusa(
+    model: TinyModel = LLAMA, num_heads: int = 3, num_layers: int = 1, draft_vocab: int | None = None, seed: int = 0
+) -> tuple[dict, dict]:
+    """Configuration and weights of Medusa heads in vLLM's names: with a draft vocabulary, one output matrix for all."""
+    rng = np.random.default_rng([2, seed])
+    config = {"hidden_size": model.hidden, "num_heads": num_heads, "num_hidden_layers": num_layers}
+    weights: dict[str, Any] = {}
+    for head in range(num_heads):
+        for depth in range(num_layers):
+            weights[f"blocks.{head}.layers.{depth}.weight"] = _matrix(rng, model.hidden, model.hidden)
+            weights[f"blocks.{head}.layers.{depth}.bias"] = _matrix(rng, 1, model.hidden)[0]
+        if draft_vocab is None:
+            weights[f"lm_heads.{head}.weight"] = _matrix(rng, model.vocab_size, model.hidden)
+    if draft_vocab is not None:
+        weights["lm_head.weight"] = _matrix(rng, draft_vocab, model.hidden)
+        weights["token_map"] = np.sort(rng.choice(model.vocab_size, draft_vocab, replace=False))
+        config["truncated_vocab_size"] = draft_vocab
+    return config, weights
+
+
+def mtp(model: TinyModel = LLAMA, naming: str = "deepseek", seed: int = 0, **changes: Any) -> tuple[dict, dict]:
+    """Configuration and weights of an MTP block, named as DeepSeek's or as Qwen3-Next's."""
+    config = {**CONFIG, "vocab_size": model.vocab_size, "hidden_size": model.hidden, **changes}
+    rng = np.random.default_rng([4, seed])
+    hidden, own = model.hidden, f"model.layers.{model.num_layers}."
+    layer = own if naming == "deepseek" else "mtp.layers.0."
+    weights = _layer(rng, config, layer, hidden)
+    weights[f"{layer}input_layernorm.weight"] = _norm(rng, hidden)
+    for name in "qk":
+        weights[f"{layer}self_attn.{name}_norm.weight"] = _norm(rng, config["head_dim"])
+    names = ("enorm", "hnorm", "shared_head.norm", "eh_proj")
+    if naming == "qwen":
+        own, names = "mtp.", ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm", "fc")
+    for name in names[:2]:
+        weights[f"{own}{name}.weight"] = _norm(rng, hidden)
+    weights[f"{own}{names[2]}.weight"] = _norm(rng, hidden, 2.0)
+    weights[f"{own}{names[3]}.weight"] = _matrix(rng, hidden, 2 * hidden)
+    if naming == "qwen":
+        weights = {name: values - 1 if values.ndim == 1 else values for name, values in weights.items()}
+    return config, weights
+
+
+def write_medusa(path: Path, model: TinyModel = LLAMA, **changes: Any) -> Path:
+    return write_directory(path, *medusa(model, **changes))
 
 
 def write_eagle3(path: Path, model: TinyModel = LLAMA, **changes: Any) -> Path:

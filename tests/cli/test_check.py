@@ -21,6 +21,21 @@ def test_every_proposer_is_checked_alone_and_in_order(cli, fake):
     assert "draft_model" in done.out
 
 
+def test_trees_are_checked_where_a_proposer_makes_them(cli, fake):
+    fake.is_wrong_with = "draft_model"
+    done = cli("check", "exact", "--model", "m", "--draft", "d", "--quick", "--threads", 1)
+    ways = [
+        "lookup+draft_model in trees of 4",
+        "draft_model",
+        "draft_model in trees of 2",
+        "draft_model in trees of 4",
+        "auto",
+    ]
+    for way in ways:
+        assert f"[{way}, temperature 0.7, batch 8, threads 1]" in done.out
+    assert "[lookup, " not in done.out
+
+
 def test_difference(cli, fake):
     fake.is_wrong_with = "lookup"
     done = cli("check", "exact", "--model", "m", "--quick", "--threads", "1")

@@ -268,13 +268,6 @@ def test_an_eagle1_head_of_another_hidden_size(tmp_path):
         loading.load(tiny_drafters.write_eagle(tmp_path / "head", tiny.TinyModel(hidden=128)), target, tokenizer)
 
 
-def test_kinds_that_are_not_run(tmp_path):
-    target, tokenizer = target_of(tmp_path)
-    path = write_directory(tmp_path / "head", {}, {"mtp.fc.weight": np.ones((64, 128), np.float32)})
-    with pytest.raises(ModelError, match="is of kind mtp"):
-        loading.load(path, target, tokenizer)
-
-
 @pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
 def test_scaled_positions(tmp_path, key):
     def frequencies(table):

@@ -49,9 +49,22 @@ def test_a_prediction_saves_steps_on_an_edit(smollm2):
     assert stats.tokens_per_step > 2.5
 
 
+@pytest.mark.parametrize("width", [3])
+def test_trees_of_a_draft_model_change_no_byte(smollm2, width):
+    """The model drafts for itself, so that long paths of trees are kept, in both caches."""
+    llm = LLM(smollm2, smollm2, context_length=512, kv_memory=128 << 20)
+    trees = Speculation("on", 7, ("draft_model",), tree_width=width)
+    for temperature in (0.0, 0.9):
+        plain = texts(llm, temperature, Speculation("off"), PROMPTS)
+        assert texts(llm, temperature, trees, PROMPTS) == plain
+        [result] = llm.generate(PROMPTS[0], SamplingParams(temperature=temperature, seed=1, max_tokens=20), trees)
+        assert result.stats.tokens_per_step > 2.5
+
+
 @pytest.mark.models
 def test_a_draft_model_changes_no_byte(qwen, qwen_small):
     llm = LLM(qwen, qwen_small, context_length=512, kv_memory=256 << 20)
     for temperature in (0.0, 0.8):
         plain = texts(llm, temperature, Speculation("off"), PROMPTS[:2])
         assert texts(llm, temperature, Speculation("on", 3, ("draft_model",)), PROMPTS[:2]) == plain
+        assert texts(llm, temperature, Speculation("on", 8, ("draft_model",), tree_width=3), PROMPTS[:2]) == plain

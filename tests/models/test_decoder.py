@@ -89,6 +89,30 @@ def test_a_tree_gives_each_row_the_logits_of_its_own_chain(decoder):
         same(decoder, tree[row], logits_of(decoder, TOKENS + path, 50)[0][-1])
 
 
+@pytest.mark.parametrize("num_before", [50, 38])
+def test_a_tree_may_grow_over_several_passes(decoder, num_before):
+    """As a drafter grows it: rows whose parents were rows of earlier passes, the first of them behind a chunk of the
+    prompt that is not committed either."""
+    _, kv, sequence = logits_of(decoder, TOKENS[:num_before], 50)
+    chunk = TOKENS[num_before:]
+    trunk = len(chunk) - 1
+    parents = [*range(-1, trunk), *(trunk + 1 + parent if parent >= 0 else trunk for parent in TREE)]
+    tokens = [*chunk, *TREE_TOKENS]
+    assert kv.reserve(sequence, len(tokens))
+    found = []
+    for start, end in ((0, len(chunk) + 2), (len(chunk) + 2, len(chunk) + 3), (len(chunk) + 3, len(tokens))):
+        builder = BatchBuilder()
+        builder.add(sequence, tokens[start:end], range(end - start), parents[:end], num_fed=start)
+        found.append(decoder.forward(builder.build(), kv))
+    tree = np.concatenate(found)[len(chunk) :]
+    for row in range(len(TREE)):
+        path, node = [], row
+        while node >= 0:
+            path.insert(0, TREE_TOKENS[node])
+            node = TREE[node]
+        same(decoder, tree[row], logits_of(decoder, TOKENS + path, 50)[0][-1])
+
+
 def test_a_committed_path_of_a_tree_goes_on_as_if_it_had_been_a_chain(decoder):
     _, kv, sequence = logits_of(decoder, TOKENS, 50)
     assert kv.reserve(sequence, len(TREE))
@@ -224,8 +248,13 @@ def test_kept_tokens_have_the_logits_that_they_have_among_all(decoder, path, kep
     trimmed = Decoder(gguf.read(path), decoder.ops, np.array(kept, np.int32))
     found, _, _ = logits_of(trimmed, TOKENS, 50)
     same(decoder, found, whole[:, kept])
+    more = [1, 40, 41, 287]
+    batch, kv = nothing_wanted(trimmed)
+    wanted = replace(batch, wanted=np.array([0, 2], np.int32))
+    logits = trimmed.forward(wanted, kv, trimmed.output_rows(np.array(more, np.int32)))
+    same(decoder, logits, whole[[0, 2]][:, kept + more])
     assert (trimmed.num_logits, trimmed.vocab_size) == (len(kept), decoder.vocab_size)
-    assert trimmed.forward(nothing_wanted(trimmed), cache(trimmed)).shape == (0, len(kept))
+    assert trimmed.forward(*nothing_wanted(trimmed)).shape == (0, len(kept))
 
 
 @pytest.mark.parametrize("kind", [TensorType.Q4_K, TensorType.Q6_K, TensorType.Q5_0, TensorType.F16])
@@ -242,4 +271,4 @@ def nothing_wanted(decoder):
     assert kv.reserve(sequence, 3)
     builder = BatchBuilder()
     builder.add(sequence, TOKENS[:3])
-    return builder.build()
+    return builder.build(), kv

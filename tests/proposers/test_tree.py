@@ -251,3 +251,13 @@ def test_matching_rows_follow_the_tree():
     assert fed.matching([6, 7, 9]) == [1, 2, 5]
     assert fed.matching([6, 8]) == [1]
     assert fed.matching([7]) == fed.matching([]) == []
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 3))
+def test_no_draft_is_deeper_than_its_drafter_sees(seed, depth, width):
+    drafter, growth = Drafter(), Growth(0, context(seed), 12, width, depth)
+    grow([growth], drafter, {EOS}, whole)
+    draft = growth.draft("tree")
+    assert max(draft.depths) < len(drafter.rows) <= depth
+    assert width > 1 or max(draft.depths) + 1 == depth

@@ -1,8 +1,9 @@
 """The first promise, checked on a real model: the text without drafts against the text with every proposer.
 
 The reference is one prompt at a time, without drafts, on the first thread count. Everything else must give the same
-token ids and the same text: with each proposer, all of them in order, and as the governor chooses; several prompts at
-once; other thread counts; and prompts found in the prefix cache, which later runs of the same prompt hit by themselves.
+token ids and the same text: with each proposer, in chains and (where it makes them) in trees, all of them in order, and
+as the governor chooses; several prompts at once; other thread counts; and prompts found in the prefix cache, which
+later runs of the same prompt hit by themselves.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 TEMPERATURES = (0.0, 0.7, 1.0)
 BATCH_SIZES = (1, 8)
 K = 6
+WIDTHS = (1, 2, 4)  # of drafts: chains, and trees that go deep or wide with as many tokens
 LOGPROBS = 20  # the most that can be asked for: how far down the reference's ranking a wrong token is looked for
 
 Load = Callable[[int], AbstractContextManager["LLM"]]
@@ -31,21 +33,24 @@ Encode = Callable[["LLM", str], list[int]]
 
 @dataclass(frozen=True)
 class Way:
-    """One way to run the prompts; proposers say who drafts where speculation is on."""
+    """One way to run the prompts; proposers say who drafts where speculation is on, and width how wide their trees are:
+    1 for chains."""
 
     num_threads: int
     batch_size: int
     temperature: float
     mode: str
     proposers: tuple[str, ...] = ()
+    width: int = 1
 
     def __str__(self) -> str:
-        who = "+".join(self.proposers) or self.mode
+        who = ("+".join(self.proposers) or self.mode) + (f" in trees of {self.width}" if self.width > 1 else "")
         return f"{who}, temperature {self.temperature:g}, batch {self.batch_size}, threads {self.num_threads}"
 
     @property
     def speculation(self) -> Speculation:
-        return Speculation(self.mode, K if self.mode == "on" else None, self.proposers)
+        is_on = self.mode == "on"
+        return Speculation(self.mode, K if is_on else None, self.proposers, tree_width=self.width if is_on else None)
 
 
 @dataclass(frozen=True)
@@ -103,18 +108,22 @@ class ExactCheck:
         for num_threads in self.thread_counts:
             with self.load(num_threads) as llm:
                 tokens = {prompt.name: self.encode(llm, prompt.text) for prompt in self.prompts}
-                for way in self._ways(num_threads, llm.proposers):
+                for way in self._ways(num_threads, llm):
                     self._check(llm, way, tokens)
                     yield way
 
-    def _ways(self, num_threads: int, proposers: Sequence[str]) -> list[Way]:
-        together = [tuple(proposers)] if len(proposers) > 1 else []
-        on = [("on", who) for who in (*((name,) for name in proposers), *together)]
+    def _ways(self, num_threads: int, llm: LLM) -> list[Way]:
+        who: list[tuple[tuple[str, ...], int]] = []
+        for name in llm.proposers:
+            who += [((name,), width) for width in WIDTHS if width == 1 or name in llm.grows_trees]
+        if len(llm.proposers) > 1:
+            who.append((tuple(llm.proposers), WIDTHS[-1] if llm.grows_trees else 1))
+        on = [("on", *each) for each in who]
         return [
-            Way(num_threads, size, temperature, mode, who)
+            Way(num_threads, size, temperature, *how)
             for temperature in TEMPERATURES
             for size in BATCH_SIZES
-            for mode, who in (("off", ()), *on, ("auto", ()))
+            for how in (("off", (), 1), *on, ("auto", (), 1))
         ]
 
     def _check(self, llm: LLM, way: Way, tokens: dict[str, list[int]]) -> None:

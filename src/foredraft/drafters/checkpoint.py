@@ -34,7 +34,7 @@ KINDS = ("eagle3", "eagle", "medusa", "mtp")
 _MARKS = {
     "mtp": re.compile(r"mtp\.|model\.layers\.\d+\.eh_proj\."),
     "eagle3": re.compile(r"(midlayer|layers\.0)\.hidden_norm\.weight"),
-    "medusa": re.compile(r"(\d+\.\d+\.linear|blocks\.\d+\.layers\.\d+|medusa_head\.\d+\.\d+\.linear)\.weight"),
+    "medusa": re.compile(r"(medusa_heads?\.)?(\d+\.\d+\.linear|blocks\.\d+\.layers\.\d+)\.weight"),
     "eagle": re.compile(r"layers\.0\.self_attn\.q_proj\.weight"),
 }
 _ARRAYS = (

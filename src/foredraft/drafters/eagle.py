@@ -1,38 +1,26 @@
-"""EAGLE heads: one decoder layer that reads what the target thought (2401.15077, 2406.16858, 2503.01840).
-
-Row i holds the embedding of token i + 1 and the feature of position i, and tells token i + 2. The feature is the
-target's where position i is final, else the head's own hidden state, which it was trained to go on from.
-"""
+"""EAGLE heads: one decoder layer that reads what the target thought (2401.15077, 2406.16858, 2503.01840)."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
 
 from foredraft.core import FloatArray, IntArray
-from foredraft.drafters import rotary
+from foredraft.drafters import attention
 from foredraft.drafters.checkpoint import Checkpoint
+from foredraft.drafters.recurrent import Recurrent
 from foredraft.kv.cache import PagedKV
 from foredraft.models.decoder import Decoder
 from foredraft.models.gguf_cursor import fail
 from foredraft.models.weights import Weights
-from foredraft.ops.base import AttentionSpec, Batch
+from foredraft.ops.base import Batch
 from foredraft.ops.reference import rms_norm
 
 
-class EagleHead(ABC):
-    """A head ready to run for its target. Immutable after loading; keys and values live in a `PagedKV` of one layer.
-
-    taps: which of the target's hidden states it reads (see Decoder.forward_tapped). hidden: width of the states it goes
-    on from. max_positions: how many rows of a sequence it was trained for. target_ids: the target's token for each of
-    its own, int32 [draft vocabulary], or None where both are the same.
-    """
-
-    kind: str
-    taps: tuple[int, ...]
-    target_ids: IntArray | None = None
+class EagleHead(Recurrent):
+    """One decoder layer."""
 
     def __init__(self, checkpoint: Checkpoint, weights: Weights, target: Decoder, layer: str, inputs: int) -> None:
         """layer: the prefix of its layer's tensors; inputs: the width of what its attention reads."""
@@ -43,31 +31,17 @@ class EagleHead(ABC):
         self.vocab_size = target.vocab_size
         self.max_positions = checkpoint.size("max_position_embeddings", target.arch.context_length)
         self.hidden = hidden = checkpoint.size("hidden_size")
-        heads = checkpoint.size("num_attention_heads")
-        kv_heads = checkpoint.size("num_key_value_heads", heads)
-        head_dim = checkpoint.size("head_dim", max(hidden // heads, 1))
-        if heads % kv_heads or head_dim % 2:
-            fail(checkpoint.path, f"has {heads} heads and {kv_heads} KV heads of {head_dim}, which do not fit together")
         activation = checkpoint.get("hidden_act", str, "silu")
         if activation != "silu":
             fail(checkpoint.path, f"uses the activation {activation!r:.40}; known is silu")
-        self.kv_shape = (1, kv_heads, head_dim)
-        self._spec = AttentionSpec(
-            num_heads=heads,
-            num_kv_heads=kv_heads,
-            head_dim=head_dim,
-            scale=head_dim**-0.5,
-            rope_frequencies=rotary.frequencies(checkpoint, head_dim),
-            is_interleaved=False,
-            q_norm=weights.optional_vector(f"{layer}self_attn.q_norm.weight"),
-            k_norm=weights.optional_vector(f"{layer}self_attn.k_norm.weight"),
-            norm_eps=self._eps,
-        )
+        q_norm, k_norm = (weights.optional_vector(f"{layer}self_attn.{name}_norm.weight") for name in "qk")
+        self._spec = spec = attention.spec(checkpoint, self._eps, q_norm, k_norm)
+        self.kv_shape = (1, spec.num_kv_heads, spec.head_dim)
         self._attention = [
-            weights.matrix(f"{layer}self_attn.{name}_proj", size * head_dim, inputs)
-            for name, size in (("q", heads), ("k", kv_heads), ("v", kv_heads))
+            weights.matrix(f"{layer}self_attn.{name}_proj", size * spec.head_dim, inputs)
+            for name, size in (("q", spec.num_heads), ("k", spec.num_kv_heads), ("v", spec.num_kv_heads))
         ]
-        self._attention_output = weights.matrix(f"{layer}self_attn.o_proj", hidden, heads * head_dim)
+        self._attention_output = weights.matrix(f"{layer}self_attn.o_proj", hidden, spec.num_heads * spec.head_dim)
         self._ffn_norm = weights.vector(f"{layer}post_attention_layernorm.weight", hidden)
         ffn = weights.tensor(f"{layer}mlp.gate_proj.weight", (-1, hidden)).shape[0]
         self._gate, self._up = (weights.matrix(f"{layer}mlp.{name}_proj", ffn, hidden) for name in ("gate", "up"))
@@ -84,29 +58,17 @@ class EagleHead(ABC):
         self._output_norm: FloatArray | None = None
         self._output: Any = target.output
 
-    @abstractmethod
-    def fuse(self, features: FloatArray) -> FloatArray:
-        """The target's hidden states [rows, len(taps) * its hidden size] as `forward` takes them, [rows, hidden]."""
-
     def forward(self, batch: Batch, hidden: FloatArray, kv: PagedKV) -> tuple[FloatArray, FloatArray]:
-        """One pass over the rows of `batch`; writes their keys and values to `kv`.
-
-        hidden: [rows, hidden], of the position before each row's token: fused features, or what a pass returned. Not
-        changed.
-
-        Returns the logits [wanted, draft vocabulary] and hidden states [wanted, hidden] of the wanted rows.
-        """
         x, inputs = self._enter(self._ops.embed(self._embedding, batch.tokens), hidden)
         q, k, v = self._ops.project(inputs, None, self._eps, self._attention)
         attended = self._ops.attend(q, k, v, self._spec, kv.layers[0], batch)
         self._ops.accumulate(x, attended, self._attention_output, None, self._eps)
         self._ops.feed_forward(x, self._ffn_norm, self._gate, self._up, self._down, "silu", None, self._eps)
         wanted = x[batch.wanted]
+        if not len(wanted):
+            return np.empty((0, 0), np.float32), wanted
         [logits] = self._ops.project(wanted, self._output_norm, self._eps, (self._output,))
         return logits, self._leave(wanted)
-
-    def rehearse(self, batch: Batch, kv: PagedKV) -> object:
-        return self.forward(batch, np.zeros((len(batch.tokens), self.hidden), np.float32), kv)
 
     @abstractmethod
     def _enter(self, embedded: FloatArray, hidden: FloatArray) -> tuple[FloatArray, FloatArray]:

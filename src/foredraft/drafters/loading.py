@@ -15,24 +15,31 @@ from foredraft.models.gguf_cursor import fail
 from foredraft.models.tokenizer import Tokenizer
 from foredraft.ops.base import Batch
 
+KVShape = tuple[int, int, int]  # layers, KV heads and their size: what a cache of keys and values is made for
+
 # kind: the module of its network, whose `create` makes it of a checkpoint and a target.
-_NETWORKS = {"eagle": "foredraft.drafters.eagle", "eagle3": "foredraft.drafters.eagle"}
+_NETWORKS = {
+    "eagle": "foredraft.drafters.eagle",
+    "eagle3": "foredraft.drafters.eagle",
+    "medusa": "foredraft.drafters.medusa",
+    "mtp": "foredraft.drafters.mtp",
+}
 
 
 class Drafter(Protocol):
     """A network ready to run for its target.
 
-    kind: one of checkpoint.KINDS, and the name of its proposer. kv_shape: layers, KV heads and their size in its cache
-    of keys and values, or None where it has none. vocab_size: the target's.
+    kind: one of checkpoint.KINDS, and the name of its proposer. kv_shape: of its cache of keys and values; None where
+    it has none. vocab_size: the target's.
     """
 
     kind: str
-    kv_shape: tuple[int, int, int] | None
+    kv_shape: KVShape | None
     vocab_size: int
 
     def rehearse(self, batch: Batch, kv: PagedKV) -> object:
-        """One pass over as many rows as the batch has, as drafting runs it, whose hidden states mean nothing: for
-        measuring what it takes. kv: of `kv_shape`, written to."""
+        """One pass over as many rows as the batch has, as drafting runs it, from hidden states that mean nothing: for
+        measuring what it takes. kv: of `kv_shape`; written to."""
 
 
 def load(path: str | os.PathLike[str], target: Decoder, tokenizer: Tokenizer) -> Drafter:
@@ -43,8 +50,6 @@ def load(path: str | os.PathLike[str], target: Decoder, tokenizer: Tokenizer) ->
         UnavailableError: its weights are pickled by PyTorch, which is not installed.
     """
     checkpoint = checkpoints.read(path)
-    if checkpoint.kind not in _NETWORKS:
-        fail(checkpoint.path, f"is of kind {checkpoint.kind}; drafters of these are run: {', '.join(_NETWORKS)}")
     _check_target(checkpoint, target, tokenizer)
     drafter: Drafter = import_module(_NETWORKS[checkpoint.kind]).create(checkpoint, target)
     return drafter

@@ -46,6 +46,7 @@ class Engine:
         max_rows: int = 512,
         governor: Governor | None = None,
     ) -> None:
+        self.proposers = proposers
         self._target, self._kv = target, kv
         self.governor = governor or Governor()
         self._drafting = Drafting(proposers, self.governor, target.vocab_size)

@@ -25,11 +25,13 @@ Frequencies = Callable[[float, float], FloatArray]
 class Architecture:
     """Sizes and habits of a decoder.
 
-    rope_frequencies, windows: one entry per layer. embedding_scale multiplies the embeddings.
+    num_layers: those of the model itself; has_mtp: an MTP block follows them, one more layer in the file.
+    rope_frequencies, windows: one entry per layer, the block's last. embedding_scale multiplies the embeddings.
     """
 
     name: str
     num_layers: int
+    has_mtp: bool
     hidden: int
     num_heads: int
     num_kv_heads: int
@@ -64,6 +66,11 @@ def read(file: GGUFFile, rope_factors: FloatArray | None = None) -> Architecture
         return value
 
     layers, hidden, heads = size("block_count", most=1000), size("embedding_length"), size("attention.head_count")
+    mtp_blocks = file.get(f"{name}.nextn_predict_layers", int, default=0)
+    if not 0 <= mtp_blocks <= min(layers - 1, 1):
+        raise ModelError(
+            f"{file.path}: {name}.nextn_predict_layers is {mtp_blocks}; supported are 0 and 1 of several layers"
+        )
     kv_heads = size("attention.head_count_kv", heads)
     head_dim = size("attention.key_length", max(hidden // heads, 1))
     if heads % kv_heads or head_dim % 2 or size("attention.value_length", head_dim) != head_dim:
@@ -80,7 +87,8 @@ def read(file: GGUFFile, rope_factors: FloatArray | None = None) -> Architecture
     return _HABITS[name](
         Architecture(
             name=name,
-            num_layers=layers,
+            num_layers=layers - mtp_blocks,
+            has_mtp=bool(mtp_blocks),
             hidden=hidden,
             num_heads=heads,
             num_kv_heads=kv_heads,
@@ -143,7 +151,7 @@ def _gemma3(base: Architecture, file: GGUFFile, frequencies: Frequencies) -> Arc
     for key, value, least in (("sliding_window", window, 0), ("sliding_window_pattern", pattern, 1)):
         if not least <= value <= 2**24:
             raise ModelError(f"{file.path}: gemma3.attention.{key} is {value}; the file is damaged, fetch it again")
-    is_local = [(layer + 1) % pattern != 0 for layer in range(base.num_layers)]
+    is_local = [(layer + 1) % pattern != 0 for layer in range(len(base.windows))]
     local = frequencies(file.get("gemma3.rope.freq_base_swa", float, default=LOCAL_ROPE_BASE), 1.0)
     # The 27B model, told by its 62 layers, scales queries by its hidden size per head instead of the head's own.
     scale = (base.hidden / base.num_heads) ** -0.5 if base.num_layers == 62 else base.attention_scale

@@ -26,8 +26,12 @@ class Weights:
         pack: Callable[[Tensor], Tensor] = lambda tensor: tensor,
     ) -> None:
         """pack: what is done to a matrix's tensor before the op set takes it; it keeps the shape."""
-        self._path, self._tensors, self._ops, self._pack = path, tensors, ops, pack
+        self.path, self._tensors, self._ops, self._pack = path, tensors, ops, pack
         self._used: set[str] = set()
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._tensors)
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
@@ -36,13 +40,13 @@ class Weights:
         """The tensor `name`; -1 in `shape` allows any size there."""
         tensor = self._tensors.get(name)
         if tensor is None:
-            raise ModelError(f"{self._path}: tensor {name} is missing; the file is incomplete, fetch it again")
+            raise ModelError(f"{self.path}: tensor {name} is missing; the file is incomplete, fetch it again")
         self._used.add(name)
         fits = len(tensor.shape) == len(shape) and all(
             want in (-1, have) for want, have in zip(shape, tensor.shape, strict=True)
         )
         if not fits:
-            raise ModelError(f"{self._path}: tensor {name} has shape {tensor.shape}, expected {shape}")
+            raise ModelError(f"{self.path}: tensor {name} has shape {tensor.shape}, expected {shape}")
         return tensor
 
     def vector(self, name: str, size: int) -> FloatArray:
@@ -60,10 +64,16 @@ class Weights:
             tensor, bias = quants.gather(tensor, kept), None if bias is None else bias[kept]
         return self._ops.matrix(self._pack(tensor), bias)
 
+    def apart(self, prefix: str) -> Weights | None:
+        """The tensors whose names begin so, to be accounted for by somebody else; None where there is none."""
+        tensors = {name: tensor for name, tensor in self._tensors.items() if name.startswith(prefix)}
+        self._used.update(tensors)
+        return Weights(self.path, tensors, self._ops, self._pack) if tensors else None
+
     def check_all_used(self) -> None:
         unknown = sorted(set(self._tensors) - self._used)
         if unknown:
             raise ModelError(
-                f"{self._path}: this model has parts that are not supported: tensor {unknown[0]}"
+                f"{self.path}: this model has parts that are not supported: tensor {unknown[0]}"
                 + (f" and {len(unknown) - 1} more" if len(unknown) > 1 else "")
             )

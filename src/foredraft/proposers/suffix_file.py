@@ -21,6 +21,7 @@ from pathlib import Path
 
 from foredraft.errors import StoreError
 
+FILE = "suffixes"  # in its directory
 _MAGIC, VERSION = b"foredraft suffixes", 1
 _TOKEN_BYTES = 4
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from foredraft.sampling.sampler import BlockNoise, choose_several, draft_token
 # By how much a token's logit has to exceed all others for a grade: accepted as often as not below the first lead, and
 # nearly always above the last (0.5B drafting for 1.5B).
 LEADS = (0.5, 1.0, 2.0, 3.0, 4.5)
+MOST_TOKENS = 64  # the most tokens that a draft may have
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,16 @@ class Guess:
 class Growth:
     """A draft of at most `budget` tokens in the making, with at most `width` children of a node; 1 makes a chain.
 
-    number: of the context in the call. Nodes are numbered as they are found; -1 stands for the context's last token.
-    open: nodes whose children come with the next pass, surest first; their parents were open before.
+    number: of the context in the call. passes_left: of the drafter, fewer for one that sees no further. Nodes are
+    numbered as they are found; -1 stands for the context's last token. open: nodes whose children come with the next
+    pass, surest first; their parents were open before.
     """
 
     number: int
     context: Context
     budget: int
     width: int = 1
+    passes_left: int = MOST_TOKENS
     guesses: list[Guess] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     confidences: list[float] = field(default_factory=list)  # with all before the node
@@ -73,7 +77,10 @@ class Growth:
             self.guesses += guesses
             self.parents += [node] * len(guesses)
             self.confidences += [so_far * guess.confidence for guess in guesses]
-        self.open = [node for node in self._best(self.budget - 1) if node >= first][: self.width]
+        self.passes_left -= 1
+        self.open = [node for node in self._best(self.budget - 1) if node >= first][
+            : self.width if self.passes_left else 0
+        ]
 
     def draft(self, proposer: str) -> Draft | None:
         """The surest nodes, in falling order of confidence; None where there is none."""
@@ -96,16 +103,20 @@ class Growth:
         return sorted(range(len(self.guesses)), key=lambda node: -self.confidences[node])[:count]
 
 
-# One pass of a drafter: logits after each open node of each growth, in order, float32 over the target's vocabulary.
-Feed = Callable[[Sequence[Growth]], Iterable[FloatArray]]
+AnyGrowth = TypeVar("AnyGrowth", bound=Growth)
 
 
 def grow(
-    growths: Sequence[Growth], feed: Feed, eos_ids: Collection[int], goes_on: GoesOn, leads: Sequence[float] = LEADS
+    growths: Sequence[AnyGrowth],
+    feed: Callable[[Sequence[AnyGrowth]], Iterable[FloatArray]],
+    eos_ids: Collection[int],
+    goes_on: GoesOn,
+    leads: Sequence[float] = LEADS,
 ) -> None:
     """Grow drafts together until their budgets are used or they are not worth going on; a pass for each depth.
 
-    eos_ids, leads: see `guesses`. A row that nothing can be chosen from ends its own branch only.
+    feed: a pass of the drafter: logits after each open node of each growth, in order, float32 over the target's
+    vocabulary. eos_ids, leads: see `guesses`. A row that nothing can be chosen from ends its own branch only.
     """
     active = list(growths)
     while active:
