@@ -61,7 +61,7 @@ _SPECULATION = [
     click.option(
         "--proposer",
         metavar="A,B",
-        help="Who drafts: names in order, the first with a draft wins. Default: lookup, drafters, draft_model.",
+        help="Who drafts: names in order, the first with a draft wins. Default: suffix, lookup, drafters, draft_model.",
     ),
     click.option(
         "--rule",

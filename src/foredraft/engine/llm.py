@@ -50,7 +50,7 @@ class LLM:
     max_sequences: how many run at once; more wait. kv_memory: bytes for keys and values of all models; None takes what
         is needed, up to a quarter of the free memory.
     threads: None means the cores really available. ops: "native" or "reference".
-    proposers: names to load, in the order in which they are asked; None means lookup, then the drafters, then
+    proposers: names to load, in the order in which they are asked; None means suffix, lookup, the drafters, then
         draft_model where a draft is given. Requests with a response format or a prediction ask grammar or prediction
         before, which are always there.
     suffix_memory: bytes for past outputs, which the proposer suffix drafts from in pools with `share_outputs`.
