@@ -24,8 +24,9 @@ from foredraft.governor.report import RouteReport, Switches, crossover
 from foredraft.governor.rest import Rest
 from foredraft.governor.shadows import Shadows
 from foredraft.governor.shape import alphas, likely_tree, num_rows
-from foredraft.governor.trials import grades, trials
+from foredraft.governor.trials import SIBLING, grades, trials
 from foredraft.governor.turns import GoesOn, Load, Run, Turn
+from foredraft.governor.variety import Variety
 from foredraft.steps import StepRecord
 
 PROBING = 0.005  # share of the time that probes may cost
@@ -74,6 +75,7 @@ class Governor:
         self._switches = Switches()
         self._accounts = Accounts()
         self._rest = Rest()
+        self._variety = Variety()
         self._read: dict[int, dict[str, int]] = {}  # by context and proposer: tokens when it last ran
         self._step = 0
         self._last_draft = -KEPT_STEPS
@@ -146,7 +148,7 @@ class Governor:
         self._turn_s = turn_s(snapshot)
         plan = decide(snapshot)
         probe = None if plan.choices else self._probe(snapshot, turns)
-        self._is_probe, plan = probe is not None, probe or plan
+        self._is_probe, plan = probe is not None, probe or self._variety.vary(snapshot, plan)
         for turn in turns:
             if turn.context.id not in plan.choices:
                 for draft in offers.get(turn.context.id, ()):
@@ -295,7 +297,8 @@ class Governor:
         chances = self.acceptance.survival(context_id, route, name, [None] * depth)
         shapes: dict[int, tuple[tuple[float, ...], tuple[int, ...]]] = {1: (chances, ())}
         if width > 1:
-            shapes[width] = likely_tree(alphas(chances), width, min(turn.budget, MOST_TOKENS))
+            siblings = [self.acceptance.alpha(context_id, route, name, SIBLING, place) for place in range(len(chances))]
+            shapes[width] = likely_tree(alphas(chances), siblings, width, min(turn.budget, MOST_TOKENS))
         for width, (survival, parents) in shapes.items():
             reach: tuple[float, ...] = ()
             if turn.runners[name]:
