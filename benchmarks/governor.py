@@ -31,7 +31,7 @@ from foredraft.bench.records import Record
 from foredraft.bench.runner import Runner, turns
 from foredraft.bench.workloads import DEFAULT, select
 from foredraft.cli.files import check_writable, write_json
-from foredraft.cli.options import loaded, model_options, positive_integers, prompt_tokens
+from foredraft.cli.options import conversation_tokens, loaded, model_options, positive_integers
 from foredraft.cli.plot import check_can_plot
 from foredraft.core import SamplingParams
 from foredraft.engine.llm import LLM
@@ -172,7 +172,11 @@ def overhead(**options: Any) -> None:
         patch("foredraft.governor.governor.decide", empty_plan),
     ):
         runner = Runner(
-            llm, SamplingParams(seed=0), options["max_tokens"], partial(prompt_tokens, llm, raw=False), reads_ahead=True
+            llm,
+            SamplingParams(seed=0),
+            options["max_tokens"],
+            partial(conversation_tokens, llm, raw=False),
+            reads_ahead=True,
         )
         for turn in turns(["ideas"], arms, concurrencies, 1):
             runner.run(turn, prompts["ideas"])  # warm-up

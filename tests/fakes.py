@@ -80,7 +80,10 @@ class PathModel:
         self.batches: list[Batch] = []
         self._num_padding = num_padding
 
-    def forward(self, batch: Batch, kv: PagedKV) -> FloatArray:
+    def output_rows(self, tokens: IntArray) -> IntArray:
+        return tokens
+
+    def forward(self, batch: Batch, kv: PagedKV, more: IntArray | None = None) -> FloatArray:
         self.batches.append(batch)
         keys = kv.layers[0].keys
         places = [self._place(batch, kv, batch.sequences[row], [batch.slots[row]]) for row in range(len(batch.tokens))]
@@ -88,7 +91,7 @@ class PathModel:
             keys[page, 0, :, offset] = [[batch.tokens[row], batch.positions[row]]]
         logits = np.array([self._logits(batch, kv, row) for row in batch.wanted], np.float32).reshape(-1, VOCAB)
         if self.kept is not None:
-            return logits[:, self.kept]
+            return logits[:, self.kept if more is None else np.append(self.kept, more)]
         # What padding says must not count.
         return np.pad(logits, ((0, 0), (0, self._num_padding)), constant_values=99.0)
 

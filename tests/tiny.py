@@ -30,7 +30,8 @@ class TinyModel:
     """What a tiny file is made of. `vocab_size` beyond the tokenizer's own tokens is padding.
 
     seed: of the weights. sharpness: the logits' standard deviation, roughly. tied: no output matrix of its own.
-    matrix_type: of all matrices; K-quants need sizes that are multiples of 256.
+    matrix_type: of all matrices; K-quants need sizes that are multiples of 256. has_mtp: an MTP block comes after the
+    layers.
     """
 
     architecture: str = "llama"
@@ -48,6 +49,7 @@ class TinyModel:
     sharpness: float = 5.0
     tied: bool = False
     rope_base: float = 10_000.0
+    has_mtp: bool = False
 
 
 LLAMA = TinyModel("llama")
@@ -68,7 +70,7 @@ def metadata(model: TinyModel) -> dict[str, Any]:
     sizes = {
         "context_length": model.context_length,
         "embedding_length": model.hidden,
-        "block_count": model.num_layers,
+        "block_count": model.num_layers + model.has_mtp,
         "feed_forward_length": model.ffn,
         "attention.head_count": model.num_heads,
         "attention.head_count_kv": model.num_kv_heads,
@@ -81,6 +83,8 @@ def metadata(model: TinyModel) -> dict[str, Any]:
     }
     if name == "gemma3":
         sizes["attention.sliding_window"] = model.sliding_window
+    if model.has_mtp:
+        sizes["nextn_predict_layers"] = 1
     tokenizer = _sentencepiece(model) if name == "gemma3" else _byte_level(model)
     return {
         "general.architecture": name,
@@ -109,7 +113,7 @@ def tensors(model: TinyModel) -> list[Tensor]:
     vector("output_norm.weight", hidden, gain)
     if not model.tied:
         matrix("output", model.vocab_size, hidden)
-    for layer in range(model.num_layers):
+    for layer in range(model.num_layers + model.has_mtp):
         prefix = f"blk.{layer}."
         vector(f"{prefix}attn_norm.weight", hidden)
         matrix(f"{prefix}attn_q", heads, hidden, 2.0)
@@ -129,6 +133,11 @@ def tensors(model: TinyModel) -> list[Tensor]:
         matrix(f"{prefix}ffn_gate", model.ffn, hidden)
         matrix(f"{prefix}ffn_up", model.ffn, hidden)
         matrix(f"{prefix}ffn_down", hidden, model.ffn, 2.0)
+    if model.has_mtp:
+        prefix = f"blk.{model.num_layers}.nextn."
+        matrix(f"{prefix}eh_proj", hidden, 2 * hidden)
+        for norm in ("enorm", "hnorm", "shared_head_norm"):
+            vector(f"{prefix}{norm}.weight", hidden)
     return made
 
 

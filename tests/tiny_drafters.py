@@ -83,6 +83,28 @@ def medusa(
     return config, weights
 
 
+def mtp(model: TinyModel = LLAMA, naming: str = "deepseek", seed: int = 0, **changes: Any) -> tuple[dict, dict]:
+    """Configuration and weights of an MTP block, named as DeepSeek's or as Qwen3-Next's."""
+    config = {**CONFIG, "vocab_size": model.vocab_size, "hidden_size": model.hidden, **changes}
+    rng = np.random.default_rng([4, seed])
+    hidden, own = model.hidden, f"model.layers.{model.num_layers}."
+    layer = own if naming == "deepseek" else "mtp.layers.0."
+    weights = _layer(rng, config, layer, hidden)
+    weights[f"{layer}input_layernorm.weight"] = _norm(rng, hidden)
+    for name in "qk":
+        weights[f"{layer}self_attn.{name}_norm.weight"] = _norm(rng, config["head_dim"])
+    names = ("enorm", "hnorm", "shared_head.norm", "eh_proj")
+    if naming == "qwen":
+        own, names = "mtp.", ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm", "fc")
+    for name in names[:2]:
+        weights[f"{own}{name}.weight"] = _norm(rng, hidden)
+    weights[f"{own}{names[2]}.weight"] = _norm(rng, hidden, 2.0)
+    weights[f"{own}{names[3]}.weight"] = _matrix(rng, hidden, 2 * hidden)
+    if naming == "qwen":
+        weights = {name: values - 1 if values.ndim == 1 else values for name, values in weights.items()}
+    return config, weights
+
+
 def write_medusa(path: Path, model: TinyModel = LLAMA, **changes: Any) -> Path:
     return write_directory(path, *medusa(model, **changes))
 

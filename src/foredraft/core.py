@@ -109,7 +109,7 @@ class Speculation:
         None, "Most tokens to draft in one step; not set: 4 where it is on, 31 where it is auto.", minimum=0, maximum=64
     )
     proposers: tuple[str, ...] = option(
-        (), "Who drafts, in the order of asking; none means lookup, then draft_model where a draft is given."
+        (), "Who drafts, in the order of asking; none means lookup, then drafters, then draft_model."
     )
     rule: str = option(
         "exact",
@@ -267,7 +267,8 @@ class SpeculationStats:
 
     `num_steps` counts target passes that emitted tokens for this request, with or without a draft.
     `accepted_per_position[i]` counts drafts whose token at depth i was accepted and kept.
-    `num_ended_by_rejection` counts drafts in which the target refused a token.
+    `num_ended_by_rejection` counts drafts in which the target refused a token, `num_rejected_by_proposer` the same for
+    each proposer.
     """
 
     num_steps: int = 0
@@ -280,12 +281,19 @@ class SpeculationStats:
     num_drafts_by_proposer: Counter[str] = field(default_factory=Counter)
     num_draft_tokens_by_proposer: Counter[str] = field(default_factory=Counter)
     num_accepted_by_proposer: Counter[str] = field(default_factory=Counter)
+    num_rejected_by_proposer: Counter[str] = field(default_factory=Counter)
 
     @property
     def alpha(self) -> float | None:
         """Chance that a drafted token is accepted given that all before it were; None before any trial."""
         trials = self.num_accepted + self.num_ended_by_rejection
         return self.num_accepted / trials if trials else None
+
+    def alpha_of(self, proposer: str) -> float | None:
+        """The same of one proposer's drafts."""
+        accepted = self.num_accepted_by_proposer[proposer]
+        trials = accepted + self.num_rejected_by_proposer[proposer]
+        return accepted / trials if trials else None
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -305,6 +313,7 @@ class SpeculationStats:
         self.num_drafts_by_proposer[proposer] += 1
         self.num_draft_tokens_by_proposer[proposer] += drafted
         self.num_accepted_by_proposer[proposer] += accepted
+        self.num_rejected_by_proposer[proposer] += rejected
         missing = accepted - len(self.accepted_per_position)
         self.accepted_per_position += [0] * missing
         for position in range(accepted):
@@ -327,6 +336,7 @@ class SpeculationStats:
         self.num_drafts_by_proposer.update(other.num_drafts_by_proposer)
         self.num_draft_tokens_by_proposer.update(other.num_draft_tokens_by_proposer)
         self.num_accepted_by_proposer.update(other.num_accepted_by_proposer)
+        self.num_rejected_by_proposer.update(other.num_rejected_by_proposer)
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -35,10 +35,14 @@ def provenance(models: Mapping[str, Path], options: Mapping[str, Any]) -> dict[s
 
 
 def identity(path: Path) -> dict[str, Any]:
-    """What tells a model file from others without reading all of it."""
-    with path.open("rb") as file:
-        head = hashlib.sha256(file.read(HASHED_BYTES)).hexdigest()
-    return {"file": path.name, "size": path.stat().st_size, "sha256_of_first_mib": head}
+    """What tells a model file, or a directory of files, from others without reading all of it."""
+    files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
+    head = hashlib.sha256()
+    for each in files:
+        with each.open("rb") as file:
+            head.update(file.read(HASHED_BYTES))
+    size = sum(each.stat().st_size for each in files)
+    return {"file": path.name, "size": size, "sha256_of_first_mib": head.hexdigest()}
 
 
 def machine() -> dict[str, Any]:

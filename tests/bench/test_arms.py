@@ -19,11 +19,11 @@ def test_arm(text, expected):
 
 
 def test_proposers_to_load():
-    assert proposers_of(parse_arms("off"), has_draft=True) == []
-    assert proposers_of(parse_arms("off,on:x+lookup:2,on:draft_model"), has_draft=True) == [
+    assert proposers_of(parse_arms("off"), ["lookup"]) == []
+    assert proposers_of(parse_arms("off,on:x+lookup:2,on:draft_model"), ["lookup"]) == [
         "x",
         "lookup",
         "draft_model",
     ]
-    assert proposers_of(parse_arms("on:x,auto"), has_draft=False) == ["x", "lookup"]
-    assert proposers_of(parse_arms("auto"), has_draft=True) == ["lookup", "draft_model"]
+    assert proposers_of(parse_arms("on:x,auto"), ["lookup"]) == ["x", "lookup"]
+    assert proposers_of(parse_arms("auto"), ["lookup", "draft_model"]) == ["lookup", "draft_model"]

@@ -113,7 +113,7 @@ def test_broken_files_are_refused(cli, tmp_path, smollm2):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ("--proposer magic", "unknown proposer 'magic'; known are draft_model, grammar, lookup"),
+        ("--proposer magic", "unknown proposer 'magic'; known are draft_model, eagle, eagle3, grammar, lookup"),
         ("--proposer draft_model", "needs a draft model"),
         ("--threads 0", "threads is 0; allowed is 1 to"),
         ("--context 4", "the context 4"),

@@ -254,7 +254,11 @@ def test_many_requests_share_a_small_cache(llama):
         ({"kv_memory": 1000}, ConfigError, "does not hold a page of 32 tokens"),
         ({"ops": "cuda"}, ConfigError, "unknown op set 'cuda'; known are native, reference"),
         ({"threads": 0}, ConfigError, "threads is 0; allowed is 1 to"),
-        ({"proposers": ["medusa"]}, ConfigError, "unknown proposer 'medusa'; known are draft_model, grammar, lookup"),
+        (
+            {"proposers": ["medusa"]},
+            ConfigError,
+            "unknown proposer 'medusa'; known are draft_model, eagle, eagle3, grammar, lookup",
+        ),
         ({"proposers": ["draft_model"]}, ConfigError, "proposer draft_model needs a draft model"),
         ({"draft": "nowhere.gguf"}, ModelError, "nowhere.gguf"),
         ({"draft_vocabulary": 100}, ConfigError, "draft_vocabulary is of a draft model, and there is none; name one"),
@@ -332,8 +336,7 @@ def test_a_trimmed_vocabulary_is_what_is_drafted_from(llama):
     for result in results(llm, DRAFT, max_tokens=40, ignore_eos=True):
         stats.add(result.stats)
     draft = llm.engine._drafting._proposers["draft_model"]._model
-    assert set(llm.tokenizer.eos_ids) | set(range(100)) == set(np.flatnonzero(draft.allowed).tolist())
-    assert draft.decoder.num_logits == draft.allowed.sum()
+    assert draft.decoder.kept.tolist() == sorted({*range(100), *llm.tokenizer.eos_ids})
     assert 0 < stats.num_accepted < stats.num_draft_tokens
     with pytest.raises(ConfigError, match="draft_vocabulary is 300; allowed is 1 to 273"):
         LLM(llama, llama, draft_vocabulary=300, ops="reference")

@@ -7,18 +7,14 @@ from pathlib import Path
 
 import pytest
 
-import tiny
 from foredraft.engine import memory
 from foredraft.errors import ConfigError
 from foredraft.kv.cache import PagedKV
-from foredraft.models import architecture, gguf
 
 MIB = 1 << 20
 
 
-@pytest.fixture
-def arch(tmp_path):
-    return architecture.read(gguf.read(tiny.write_tiny(tmp_path / "tiny.gguf")))
+PAGE = PagedKV.page_bytes(2, 2, 32)
 
 
 def system(root: Path, available_mib: int, **group: str) -> Path:
@@ -49,28 +45,27 @@ def test_this_machine_has_memory():
     assert memory.available_bytes() > MIB
 
 
-def test_pages_are_what_the_contexts_need_or_what_there_is(arch, monkeypatch):
+def test_pages_are_what_the_contexts_need_or_what_there_is(monkeypatch):
     monkeypatch.setattr(memory, "available_bytes", lambda: 100 * MIB)
-    page = memory.page_bytes(arch)
-    assert page == PagedKV.page_bytes(2, 2, 32, memory.PAGE_SIZE) == 2 * 2 * 2 * 32 * 32 * 2
-    assert memory.num_pages([arch], 100, 3, None) == 3 * 4
-    assert memory.num_pages([arch], 10**6, 1000, None) == 25 * MIB // page
-    assert memory.num_pages([arch], 10**6, 1000, 10 * page + 1) == 10
-    assert memory.num_pages([arch, arch], 10**6, 1000, 10 * page) == 5
-    assert memory.num_pages([arch], 100, 1, 10 * page) == 4
+    assert PAGE == 2 * 2 * 2 * 32 * memory.PAGE_SIZE * 2
+    assert memory.num_pages(PAGE, 100, 3, None) == 3 * 4
+    assert memory.num_pages(PAGE, 10**6, 1000, None) == 25 * MIB // PAGE
+    assert memory.num_pages(PAGE, 10**6, 1000, 10 * PAGE + 1) == 10
+    assert memory.num_pages(2 * PAGE, 10**6, 1000, 10 * PAGE) == 5
+    assert memory.num_pages(PAGE, 100, 1, 10 * PAGE) == 4
 
 
 @pytest.mark.parametrize("kv_memory", [101 * MIB, 0, -1, 100])
-def test_memory_that_is_not_there_or_too_little_is_refused(arch, monkeypatch, kv_memory):
+def test_memory_that_is_not_there_or_too_little_is_refused(monkeypatch, kv_memory):
     monkeypatch.setattr(memory, "available_bytes", lambda: 100 * MIB)
     with pytest.raises(ConfigError, match="kv_memory"):
-        memory.num_pages([arch], 100, 1, kv_memory)
+        memory.num_pages(PAGE, 100, 1, kv_memory)
 
 
-def test_no_memory_at_all_is_refused(arch, monkeypatch):
+def test_no_memory_at_all_is_refused(monkeypatch):
     monkeypatch.setattr(memory, "available_bytes", lambda: 0)
     with pytest.raises(ConfigError, match="free some memory"):
-        memory.num_pages([arch], 100, 1, None)
+        memory.num_pages(PAGE, 100, 1, None)
 
 
 def test_without_proc_all_physical_memory_counts(tmp_path):

@@ -248,8 +248,13 @@ def test_kept_tokens_have_the_logits_that_they_have_among_all(decoder, path, kep
     trimmed = Decoder(gguf.read(path), decoder.ops, np.array(kept, np.int32))
     found, _, _ = logits_of(trimmed, TOKENS, 50)
     same(decoder, found, whole[:, kept])
+    more = [1, 40, 41, 287]
+    batch, kv = nothing_wanted(trimmed)
+    wanted = replace(batch, wanted=np.array([0, 2], np.int32))
+    logits = trimmed.forward(wanted, kv, trimmed.output_rows(np.array(more, np.int32)))
+    same(decoder, logits, whole[[0, 2]][:, kept + more])
     assert (trimmed.num_logits, trimmed.vocab_size) == (len(kept), decoder.vocab_size)
-    assert trimmed.forward(nothing_wanted(trimmed), cache(trimmed)).shape == (0, len(kept))
+    assert trimmed.forward(*nothing_wanted(trimmed)).shape == (0, len(kept))
 
 
 @pytest.mark.parametrize("kind", [TensorType.Q4_K, TensorType.Q6_K, TensorType.Q5_0, TensorType.F16])
@@ -266,4 +271,4 @@ def nothing_wanted(decoder):
     assert kv.reserve(sequence, 3)
     builder = BatchBuilder()
     builder.add(sequence, TOKENS[:3])
-    return builder.build()
+    return builder.build(), kv

@@ -26,7 +26,7 @@ from fakes import (
 from foredraft.core import Context, Draft, SamplingParams, Speculation
 from foredraft.errors import ConfigError
 from foredraft.kv.cache import PagedKV
-from foredraft.proposers import draft_model, tree
+from foredraft.proposers import draft_model, tree, trimmed
 from foredraft.proposers.base import DraftModel, Resources, check_draft, whole
 from foredraft.sampling.noise import noise_key
 from foredraft.sampling.processors import probabilities, process
@@ -38,8 +38,6 @@ SAMPLED = SamplingParams(temperature=0.8, top_k=12, repetition_penalty=1.2, freq
 def make(num_pages=200, context_length=500, num_padding=0, allowed=None, share_prefixes=True, kept=None):
     kv = PagedKV(1, 1, 2, num_pages, PAGE_SIZE, share_prefixes)
     allowed = np.ones(VOCAB, np.bool_) if allowed is None else allowed
-    if kept is not None:
-        allowed = np.isin(np.arange(VOCAB), kept)
     model = DraftModel(PathModel(context_length, num_padding, kept), kv, allowed)
     return draft_model.create(Resources(PathModel(), {EOS}, model)), model
 
@@ -279,26 +277,58 @@ KEPT = np.array([1, 2, 3, 5, 8, EOS], np.int32)
 
 
 @pytest.mark.parametrize("rule", ["exact", "rejection", "block"])
-def test_a_trimmed_vocabulary_has_the_law_of_its_tokens_alone(rule):
-    """What is not kept is never drafted; the law is zero there and sums to 1 over the rest; under exact the draft is
-    the best of the kept tokens by the noise that the target itself will use."""
+def test_a_trimmed_vocabulary_has_the_law_of_its_tokens_and_the_contexts(rule):
+    """What is neither kept nor in the context is never drafted; the law is zero there and sums to 1 over the rest.
+    Under exact the draft is the best of these tokens by the noise that the target itself will use."""
     proposer, _ = make(kept=KEPT)
     params = SamplingParams(temperature=1.3, frequency_penalty=0.3, seed=1)
-    for id in range(20):
-        one = context(id, [id % 5, 2], params, rule)
-        [draft] = proposer.propose([one], [5])
-        for depth, token in enumerate(draft.tokens):
-            path = [*one.tokens, *draft.tokens[:depth]]
-            logits = np.where(np.isin(np.arange(VOCAB), KEPT), logits_after(path), -np.inf).astype(np.float32)
-            scores = process(logits, params, one.tokens, path[2:], {EOS})
-            assert token in KEPT
-            if rule == "exact":
-                assert token == choose(scores, params.temperature, one.key, len(path))
-                continue
-            law = draft.probs[depth]
-            np.testing.assert_allclose(law, probabilities(scores, params.temperature), rtol=1e-5)
-            assert np.flatnonzero(law).tolist() == KEPT.tolist()
-            assert law.sum() == pytest.approx(1)
+    contexts = [context(id, [6 + id % 5, 2], params, rule) for id in range(20)]
+    for _ in range(2):
+        drafts = proposer.propose(contexts, [5] * 20)
+        for one, draft in zip(contexts, drafts, strict=True):
+            known = sorted({*KEPT.tolist(), *one.tokens})
+            for depth, token in enumerate(draft.tokens):
+                path = [*one.tokens, *draft.tokens[:depth]]
+                logits = np.where(np.isin(np.arange(VOCAB), known), logits_after(path), -np.inf).astype(np.float32)
+                scores = process(logits, params, one.tokens[:2], path[2:], {EOS})
+                assert token in known
+                if rule == "exact":
+                    assert token == choose(scores, params.temperature, one.key, len(path))
+                    continue
+                law = draft.probs[depth]
+                np.testing.assert_allclose(law, probabilities(scores, params.temperature), rtol=1e-5)
+                assert np.flatnonzero(law).tolist() == known
+                assert law.sum() == pytest.approx(1)
+            one.tokens += [10, 4]  # which the next draft may hold
+
+
+def test_rows_of_the_contexts_tokens_are_gathered_when_they_are_new():
+    proposer, model = make(kept=KEPT, allowed=np.arange(VOCAB) != 9)
+    gathered = []
+    model.decoder.output_rows = lambda tokens: gathered.append(tokens.tolist()) or tokens
+    one, two = context(0, [4, 6, 9, 4]), context(1, [7, 6])
+    for asked in ([one], [one, two], [one], [two, one]):
+        proposer.propose(asked, [2] * len(asked))
+        for each in asked:
+            each.tokens.append(2)
+    assert gathered == [[4, 6], [4, 6, 7]]  # 9 means nothing to the draft model; rows at hand are not gathered again
+    two.tokens.append(10)
+    proposer.propose([two], [2])
+    assert gathered[2:] == [[6, 7, 10]]
+    for id in (0, 1):
+        proposer.release(id)
+    proposer.propose([context(1, [0, 6])], [1])
+    assert gathered[3:] == [[0, 6]]
+
+
+def test_rows_that_are_not_needed_any_more_are_dropped(monkeypatch):
+    monkeypatch.setattr(trimmed, "SLACK", 3)
+    proposer, model = make(kept=KEPT)
+    sizes = []
+    model.decoder.output_rows = lambda tokens: sizes.append(len(tokens)) or tokens
+    for id, tokens in enumerate(([0, 4, 6, 7, 9], [4, 6], [4], [1])):
+        proposer.propose([context(id, tokens)], [1])
+    assert sizes == [5, 1]
 
 
 def test_where_the_mask_allows_nothing_that_is_kept_something_is_drafted_and_refused():
@@ -307,7 +337,7 @@ def test_where_the_mask_allows_nothing_that_is_kept_something_is_drafted_and_ref
     one = context(0, [1, 2])
     one.constraint = constraint
     [draft] = proposer.propose([one], [2])
-    assert set(draft.tokens) <= set(KEPT.tolist())
+    assert set(draft.tokens) <= {*KEPT.tolist(), 1, 2}
 
 
 @pytest.mark.parametrize("rule", ["exact", "rejection", "block"])
@@ -343,10 +373,10 @@ def test_a_row_that_nothing_can_be_drawn_from_ends_its_own_draft_only():
     good, bad = context(0, [1, 2, 3]), context(1, [4, 5, 6])
     forward, num_passes = model.decoder.forward, 0
 
-    def poison(batch, kv):
+    def poison(*arguments):
         nonlocal num_passes
         num_passes += 1
-        logits = forward(batch, kv)
+        logits = forward(*arguments)
         if len(logits) == 2 and num_passes == 2:
             logits[1] = np.nan
         return logits

@@ -27,15 +27,14 @@ def registered(monkeypatch):
 
 
 def test_built_in_names():
-    assert proposers.known() == ["draft_model", "grammar", "lookup", "prediction", "suffix"]
+    assert proposers.known() == ["draft_model", "eagle", "eagle3", "grammar", "lookup", "prediction", "suffix"]
     assert isinstance(proposers.create("lookup", RESOURCES), Lookup)
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(
-        ConfigError, match="unknown proposer 'eagle'; known are draft_model, grammar, lookup, prediction, suffix"
-    ):
-        proposers.create("eagle", RESOURCES)
+    known = "draft_model, eagle, eagle3, grammar, lookup, prediction, suffix"
+    with pytest.raises(ConfigError, match=f"unknown proposer 'magic'; known are {known}"):
+        proposers.create("magic", RESOURCES)
 
 
 def test_a_missing_draft_model_is_said():
@@ -45,9 +44,18 @@ def test_a_missing_draft_model_is_said():
 
 @pytest.mark.usefixtures("registered")
 def test_another_package_may_register_one():
-    assert proposers.known() == ["draft_model", "grammar", "lookup", "prediction", "suffix", "theirs"]
+    assert proposers.known() == [
+        "draft_model",
+        "eagle",
+        "eagle3",
+        "grammar",
+        "lookup",
+        "prediction",
+        "suffix",
+        "theirs",
+    ]
     assert proposers.create("theirs", RESOURCES).name == "theirs"
-    with pytest.raises(ConfigError, match="draft_model, grammar, lookup, prediction, suffix, theirs"):
+    with pytest.raises(ConfigError, match="draft_model, eagle, eagle3, grammar, lookup, prediction, suffix, theirs"):
         proposers.create("ours", RESOURCES)
 
 

@@ -87,6 +87,7 @@ def test_pools_are_as_configured(served):
             "max_concurrency": None,
             "proposers": [],
             "k_max": 4,
+            "share_outputs": False,
             "itl_p95_ms": None,
             "ttft_p95_ms": None,
         },
@@ -152,6 +153,8 @@ def test_every_way_is_in_the_document(served):
         ("/admin/experiments", "post"),
         ("/admin/experiments/{name}", "get"),
         ("/admin/experiments/{name}", "delete"),
+        ("/admin/outputs", "get"),
+        ("/admin/outputs/{name}", "delete"),
     }
     assert all(each["responses"].keys() == {"200", "4XX", "5XX"} for way in ways.values() for each in way.values())
 

@@ -3,39 +3,53 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from foredraft import theory
 from foredraft.bench.arms import parse_arm
-from foredraft.bench.records import Record
+from foredraft.bench.paired import Speeds, paired_ratio, speeds_by_cell
+from foredraft.bench.records import Cell, Record
 from foredraft.core import SpeculationStats
 
 MEASURED = ("tokens_per_s", "prompt_tokens_per_s", "ttft_ms", "itl_p50_ms", "itl_p95_ms")
 
 
 def cells(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """One cell for each workload, concurrency and arm, in order of appearance.
+    """One cell for each workload, concurrency, temperature and arm, in order of appearance.
 
-    `same_text` says whether every answer has the token ids that the first arm gave at the first concurrency.
+    `same_text` says whether every answer has the token ids that the first arm gave at the first concurrency, and
+    `over_first` is its decode speed over that of the first arm, paired.
     """
-    groups: dict[tuple[str, int, str], list[Record]] = {}
-    answers: dict[str, str] = {}
+    groups: dict[tuple[Cell, str], list[Record]] = {}
+    answers: dict[tuple[str, float, int], str] = {}
     for record in records:
-        groups.setdefault((record.workload, record.concurrency, record.arm), []).append(record)
-        answers.setdefault(record.workload, record.answers_sha256)
-    return [_cell(group, answers[group[0].workload]) for group in groups.values()]
+        groups.setdefault((record.cell, record.arm), []).append(record)
+        answers.setdefault(_text(record), record.answers_sha256)
+    speeds = speeds_by_cell(records)
+    return [_cell(group, answers, speeds[cell]) for (cell, _), group in groups.items()]
 
 
-def _cell(group: Sequence[Record], expected: str) -> dict[str, Any]:
+def _text(record: Record) -> tuple[str, float, int]:
+    """What an answer may depend on."""
+    return record.workload, record.temperature, record.block
+
+
+def _cell(
+    group: Sequence[Record], answers: Mapping[tuple[str, float, int], str], speeds: Mapping[str, Speeds]
+) -> dict[str, Any]:
     stats = SpeculationStats()
     for record in group:
         stats.add(record.stats)
     first = group[0]
+    over_first = paired_ratio(speeds[first.arm], next(iter(speeds.values())))
     return {
         "workload": first.workload,
         "arm": first.arm,
         "concurrency": first.concurrency,
+        "temperature": first.temperature,
+        "over_first": over_first and asdict(over_first),
         **{name: _median([getattr(record, name) for record in group]) for name in MEASURED},
         "alpha": stats.alpha,
         "acceptance_rate": stats.acceptance_rate,
@@ -44,7 +58,17 @@ def _cell(group: Sequence[Record], expected: str) -> dict[str, Any]:
         "num_tokens": stats.num_tokens,
         "tokens_per_step": stats.tokens_per_step,
         "expected_tokens_per_step": _expected(first.arm, stats),
-        "same_text": all(record.answers_sha256 == expected for record in group),
+        "by_proposer": {
+            name: {
+                "num_drafts": stats.num_drafts_by_proposer[name],
+                "num_draft_tokens": stats.num_draft_tokens_by_proposer[name],
+                "num_accepted": stats.num_accepted_by_proposer[name],
+                "alpha": stats.alpha_of(name),
+            }
+            for name in sorted(stats.num_drafts_by_proposer)
+        },
+        "same_text": all(record.answers_sha256 == answers[_text(record)] for record in group),
+        "num_failed": sum(sum(record.failures.values()) for record in group),
         "num_rounds": len(group),
     }
 

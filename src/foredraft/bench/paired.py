@@ -1,4 +1,4 @@
-"""Whether `auto` is ever slower: its speed over that of other arms, paired within rounds. Pure.
+"""Speeds of arms over those of others, paired within rounds, and whether `auto` is ever slower. Pure.
 
 The arms of a round follow each other directly, so the ratio of two speeds of one round is freer of the machine's moods
 than either. The logarithms of a cell's ratios are taken as normal, which gives the t-interval of their mean. A bound
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from foredraft.bench.arms import parse_arm
-from foredraft.bench.records import Record
+from foredraft.bench.records import Cell, Record
 
 OFF_BOUND, BEST_BOUND = 1.0, 0.98
 
@@ -26,7 +26,7 @@ _T_975 = (
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
 
-Speeds = Mapping[int, float]  # by round
+Speeds = Mapping[Hashable, float]  # by what is paired: the round, and the part of the workload
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class Comparison:
     best: str | None
     over_off: Ratio | None
     over_best: Ratio | None
+    temperature: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -69,7 +70,17 @@ def t_975(degrees: int) -> float:
 
 def paired_ratio(ours: Speeds, theirs: Speeds) -> Ratio | None:
     """Our speed over theirs, over the rounds that both have; None where there is none."""
-    logs = [math.log(ours[number] / theirs[number]) for number in ours if number in theirs]
+    return geometric_mean(ratios(ours, theirs))
+
+
+def ratios(ours: Speeds, theirs: Speeds) -> list[float]:
+    """Our speed over theirs in each round that both have."""
+    return [ours[number] / theirs[number] for number in ours if number in theirs]
+
+
+def geometric_mean(values: Iterable[float]) -> Ratio | None:
+    """Of ratios; None where there is none."""
+    logs = [math.log(value) for value in values]
     if not logs:
         return None
     mean = statistics.fmean(logs)
@@ -81,15 +92,21 @@ def paired_ratio(ours: Speeds, theirs: Speeds) -> Ratio | None:
 
 def comparisons(records: Sequence[Record]) -> list[Comparison]:
     """One for each cell and automatic arm, in order of appearance; none without an automatic arm."""
-    cells: dict[tuple[str, int], dict[str, dict[int, float]]] = {}
+    return [comparison for cell, speeds in speeds_by_cell(records).items() for comparison in _of_cell(cell, speeds)]
+
+
+def speeds_by_cell(records: Sequence[Record]) -> dict[Cell, dict[str, dict[Hashable, float]]]:
+    """Decode speeds in order of appearance: by cell, then arm, then what is paired."""
+    cells: dict[Cell, dict[str, dict[Hashable, float]]] = {}
     for record in records:
-        speeds = cells.setdefault((record.workload, record.concurrency), {}).setdefault(record.arm, {})
+        speeds = cells.setdefault(record.cell, {}).setdefault(record.arm, {})
         if record.tokens_per_s is not None:
-            speeds[record.round] = record.tokens_per_s
-    return [comparison for cell, speeds in cells.items() for comparison in _of_cell(*cell, speeds)]
+            speeds[record.pair] = record.tokens_per_s
+    return cells
 
 
-def _of_cell(workload: str, concurrency: int, speeds: Mapping[str, Speeds]) -> list[Comparison]:
+def _of_cell(cell: Cell, speeds: Mapping[str, Speeds]) -> list[Comparison]:
+    workload, concurrency, temperature = cell
     modes = {arm: parse_arm(arm).speculation.mode for arm in speeds}
     fixed = [arm for arm, mode in modes.items() if mode != "auto" and speeds[arm]]
     best = max(fixed, key=lambda arm: statistics.median(speeds[arm].values()), default=None)
@@ -102,6 +119,7 @@ def _of_cell(workload: str, concurrency: int, speeds: Mapping[str, Speeds]) -> l
             best,
             over_off=paired_ratio(speeds[arm], speeds[off]) if off else None,
             over_best=paired_ratio(speeds[arm], speeds[best]) if best else None,
+            temperature=temperature,
         )
         for arm, mode in modes.items()
         if mode == "auto"

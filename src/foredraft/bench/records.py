@@ -6,13 +6,15 @@ import hashlib
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from foredraft.bench.runner import Run, Turn
 from foredraft.bench.timing import percentile
 from foredraft.core import SpeculationStats
 from foredraft.errors import ConfigError
+
+Cell = tuple[str, int, float]  # workload, concurrency, temperature
 
 COMPARED = ("foredraft", "cpu", "cpu_family_model", "cores", "models", "options")  # of a file's provenance
 
@@ -22,6 +24,7 @@ class Record:
     """A run's figures: speeds over all its prompts, the median TTFT, and ITL percentiles of all its tokens.
 
     Prompt speed and TTFT are None where the prefix cache had the prompts. answers_sha256: of all different answers.
+    failures: requests without an answer, by the reason. block: see `Turn`.
     """
 
     round: int
@@ -35,6 +38,9 @@ class Record:
     itl_p95_ms: float | None
     answers_sha256: str
     stats: SpeculationStats
+    temperature: float = 0.0
+    block: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, run: Run, has_prompt_times: bool = True) -> Record:
@@ -51,12 +57,25 @@ class Record:
             itl_p95_ms=percentile(run.gaps_ms, 0.95),
             answers_sha256=hashlib.sha256(repr(sorted(run.answers)).encode()).hexdigest(),
             stats=run.stats,
+            temperature=turn.temperature,
+            block=turn.block,
+            failures=dict(run.failures),
         )
+
+    @property
+    def cell(self) -> Cell:
+        """What it is compared within."""
+        return self.workload, self.concurrency, self.temperature
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        """Records of a cell with the same one ran directly after each other, over the same requests."""
+        return self.round, self.block
 
     def is_of(self, turn: Turn) -> bool:
         """Whether this is what came of `turn`."""
-        mine = (self.round, self.workload, self.concurrency, self.arm)
-        return mine == (turn.round, turn.workload, turn.concurrency, turn.arm.name)
+        mine = (*self.cell, *self.pair, self.arm)
+        return mine == (*(turn.workload, turn.concurrency, turn.temperature), turn.round, turn.block, turn.arm.name)
 
     def as_dict(self) -> dict[str, Any]:
         return {**vars(self), "stats": vars(self.stats)}
@@ -108,12 +127,17 @@ def _short(value: Any) -> str:
 
 
 def result(
-    provenance: Mapping[str, Any], records: Sequence[Record], cells: Sequence[Any], comparisons: Sequence[Any]
+    provenance: Mapping[str, Any],
+    records: Sequence[Record],
+    cells: Sequence[Any],
+    comparisons: Sequence[Any],
+    summaries: Sequence[Any],
 ) -> dict[str, Any]:
     """The value to save: where it comes from, what follows from it, and every run."""
     return {
         "provenance": dict(provenance),
         "cells": list(cells),
         "comparisons": list(comparisons),
+        "summaries": list(summaries),
         "runs": [record.as_dict() for record in records],
     }

@@ -16,11 +16,12 @@ from foredraft.errors import ConfigError
 
 @dataclass(frozen=True)
 class Prompt:
-    """One request: a user message and the longest answer, in tokens."""
+    """One request: a user message and the longest answer, in tokens; after the answer, what the user says then."""
 
     name: str
     text: str
     max_tokens: int
+    then: tuple[str, ...] = ()
 
 
 DEFAULT = ("edit", "quote", "chat", "write", "ideas")  # enrichment is for large batches only

@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from foredraft.cli.files import check_writable, read_json, read_text, write_json
-from foredraft.cli.options import loaded, model_options, positive_integers, prompt_tokens, split_names
+from foredraft.cli.bench_prompts import asked, prompts_of
+from foredraft.cli.files import check_writable, read_json, write_json
+from foredraft.cli.options import (
+    conversation_tokens,
+    default_proposers,
+    loaded,
+    model_names,
+    model_options,
+    positive_integers,
+    split_names,
+    temperatures,
+)
 from foredraft.cli.output import console, progress
 from foredraft.errors import ConfigError
 
@@ -19,8 +29,11 @@ if TYPE_CHECKING:
     from foredraft.bench.runner import Turn
     from foredraft.bench.workloads import Prompt
 
-ARMS, DRAFT_ARM = "off,on:lookup:8", "on:draft_model:4"
-MODELS, OUTPUTS = ("model", "draft"), ("json_path", "heat_map")  # options that a result does not list as such
+ARMS = "off,on:lookup:8"
+MODELS, OUTPUTS = (
+    ("model", "draft", "drafter"),
+    ("json_path", "heat_map"),
+)  # options that a result does not list as such
 
 
 @click.command(short_help="Compare speeds with and without drafts.")
@@ -37,15 +50,29 @@ MODELS, OUTPUTS = ("model", "draft"), ("json_path", "heat_map")  # options that 
     help='Own prompts in place of the workloads: JSON lines {"name", "prompt", "max_tokens"}.',
 )
 @click.option(
+    "--questions",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Questions of Spec-Bench or HumanEvalFix in place of the workloads: each with all arms before the next one, "
+    "paired by question.",
+)
+@click.option(
+    "--limit", type=click.IntRange(1), metavar="N", help="With --questions: only so many of each task, evenly spread."
+)
+@click.option(
     "--arms",
     metavar="A,B",
-    help="What to compare, each mode[:proposers joined by +[:k]]; the first is the baseline. "
-    f"Default: {ARMS}, and {DRAFT_ARM} with --draft.",
+    help="What to compare, each mode[:proposers joined by +[:k[xwidth]]]; the first is the baseline. all: every "
+    f"proposer alone, and auto with all of them. Default: {ARMS}, and on:NAME:4 for each model that drafts.",
 )
 @click.option("--concurrency", default="1", show_default=True, metavar="N,M", help="Requests at a time.")
-@click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Medians are over these.")
+@click.option(
+    "--rounds", type=click.IntRange(1, 100), help="Medians are over these. Default: 3, and 1 with --questions."
+)
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Shorten all answers to this many tokens.")
-@click.option("--temperature", type=float, default=0.0, show_default=True, help="0 takes the most likely token.")
+@click.option(
+    "--temperature", default="0", show_default=True, metavar="T,U", help="One or several; 0 takes the likeliest token."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="The same for every request and arm.")
 @click.option("--raw", is_flag=True, help="Give prompts as they are, without the model's chat template.")
 @click.option(
@@ -74,31 +101,52 @@ def bench(**options: Any) -> None:
     The prefix cache is off unless --prefix-cache is given. At concurrency N, N requests run together, filled up from
     the workload's prompts.
 
+    x is the decode speed over that of the first arm in the same round (or for the same question), its mean and 95%
+    interval. With --questions or --arms all, all cells together say at the end which arm to use. With --questions, what
+    cannot be answered is counted as failed and left out of everything else.
+
     An arm that is auto is also compared with off and with the best fixed arm of the same cell: the ratio of speeds of
     the same round, its mean over the rounds, and the 95% interval of that. A bound holds while the interval is not
     wholly below it.
     """
-    from foredraft.bench.arms import parse_arms
+    from foredraft.bench.arms import ALL, all_arms, parse_arms
     from foredraft.bench.cells import cells
     from foredraft.bench.paired import comparisons
     from foredraft.bench.runner import turns
-    from foredraft.cli.bench_tables import cells_table, paired_table, verdicts
+    from foredraft.cli.bench_tables import cells_table, paired_table, proposers_table, summary_table, verdicts
 
     _check_outputs(options)
-    options["arms"] = options["arms"] or (f"{ARMS},{DRAFT_ARM}" if options["draft"] else ARMS)
-    arms = parse_arms(options["arms"])
+    models = default_proposers(options)[1:]
+    has_all = options["arms"] == ALL
+    if has_all:
+        options["arms"] = all_arms(models)
+    options["arms"] = options["arms"] or ",".join([ARMS, *(f"on:{name}:4" for name in models)])
+    options["rounds"] = options["rounds"] or (1 if options["questions"] else 3)
+    arms, heats = parse_arms(options["arms"]), temperatures(options["temperature"])
     if options["heat_map"] and all(arm.speculation.mode != "auto" for arm in arms):
         raise ConfigError("--heat-map shows how auto compares, and no arm is auto; add one to --arms")
+    if options["heat_map"] and len(heats) > 1:
+        raise ConfigError("--heat-map shows one temperature, and --temperature names several")
     concurrencies = positive_integers(options["concurrency"], "--concurrency")
-    workloads = _workloads(options)
-    due = list(turns(list(workloads), arms, concurrencies, options["rounds"]))
+    workloads = asked(options)
+    num_blocks = -(-max(map(len, workloads.values())) // max(concurrencies)) if options["questions"] else 0
+    order = turns(list(workloads), arms, concurrencies, options["rounds"], heats, num_blocks)
+    due = [turn for turn in order if prompts_of(workloads, turn, max(concurrencies))]
     records = _run(options, workloads, due)
-    out = console()
-    out.print(cells_table(cells(records), arms[0].name))
+    out, found = console(), cells(records)
+    out.print(cells_table(found))
+    if any(len(cell["by_proposer"]) > 1 for cell in found):
+        out.print(proposers_table(found))
     if compared := comparisons(records):
         out.print(paired_table(compared))
         for line in verdicts(compared):
             out.print(line)
+    if has_all or options["questions"]:
+        from foredraft.bench.summary import recommendation, summaries
+
+        together = summaries(records)
+        out.print(summary_table(together))
+        out.print(recommendation(together))
     if options["heat_map"]:
         from foredraft.cli.plot import draw_heat_map
 
@@ -115,26 +163,16 @@ def _check_outputs(options: Mapping[str, Any]) -> None:
         check_can_plot(options["heat_map"])
 
 
-def _workloads(options: Mapping[str, Any]) -> dict[str, list[Prompt]]:
-    from foredraft.bench.workloads import parse_prompts, select
-
-    if options["prompts"] is None:
-        return select(split_names(options["workloads"]))
-    if options["workloads"] is not None:
-        raise ConfigError("both --workloads and --prompts are given; give one of them")
-    return parse_prompts(read_text(options["prompts"]), str(options["prompts"]))
-
-
 def _provenance(options: Mapping[str, Any]) -> dict[str, Any]:
     """A record may be published: it names files, not the folders they lie in."""
     from foredraft import _native
     from foredraft.models import catalog
     from foredraft.provenance import identity, provenance
 
-    files = {role: catalog.resolve(options[role]) for role in MODELS if options[role]}
+    files = {role: catalog.resolve(name) for role, name in model_names(options).items()}
     given = {name: value for name, value in options.items() if name not in (*MODELS, *OUTPUTS)}
     given["isa"] = _native.isa()
-    for name in ("prompts", "draft_vocabulary"):
+    for name in ("prompts", "questions", "draft_vocabulary"):
         if given[name] and Path(given[name]).is_file():
             given[name] = identity(Path(given[name]))
     return provenance(files, given)
@@ -147,9 +185,12 @@ def _run(options: Mapping[str, Any], workloads: dict[str, list[Prompt]], due: Se
     from foredraft.bench.paired import comparisons
     from foredraft.bench.records import Record, result
     from foredraft.bench.runner import Runner
+    from foredraft.bench.summary import summaries
     from foredraft.core import SamplingParams
 
-    params = SamplingParams(temperature=options["temperature"], seed=options["seed"])
+    params = SamplingParams(seed=options["seed"])
+    for temperature in {turn.temperature for turn in due}:
+        SamplingParams(temperature=temperature)  # refused before anything is loaded
     arms = [parse_arm(text) for text in split_names(options["arms"])]
     source, path = _provenance(options), options["json_path"]
     records, source = _saved(path, source)
@@ -157,22 +198,25 @@ def _run(options: Mapping[str, Any], workloads: dict[str, list[Prompt]], due: Se
     if not left:
         return records
     settings = {
-        "proposers": proposers_of(arms, has_draft=options["draft"] is not None),
+        "proposers": proposers_of(arms, default_proposers(options)),
         "max_sequences": max(turn.concurrency for turn in due),
         "prefix_cache": options["prefix_cache"],
     }
     with loaded(options, **settings) as llm, progress() as bar:
-        encode = partial(prompt_tokens, llm, raw=options["raw"])
-        runner = Runner(llm, params, options["max_tokens"], encode, reads_ahead=options["prefix_cache"])
+        encode = partial(conversation_tokens, llm, raw=options["raw"])
+        runner = Runner(
+            llm, params, options["max_tokens"], encode, options["prefix_cache"], options["questions"] is not None
+        )
         task = bar.add_task("warm-up", total=len(due), completed=len(records))
         runner.warm_up(arms, next(iter(workloads.values()))[0])
         for turn in left:
             bar.update(task, description=f"{turn.workload} x{turn.concurrency} {turn.arm.name}")
-            run = runner.run(turn, workloads[turn.workload])
+            run = runner.run(turn, prompts_of(workloads, turn, settings["max_sequences"]))
             records.append(Record.of(run, has_prompt_times=not options["prefix_cache"]))
             if path:
                 compared = [one.as_dict() for one in comparisons(records)]
-                write_json(path, result(source, records, cells(records), compared))
+                together = [one.as_dict() for one in summaries(records)]
+                write_json(path, result(source, records, cells(records), compared, together))
             bar.advance(task)
     return records
 

@@ -11,6 +11,7 @@ from foredraft.bench.paired import BEST_BOUND, OFF_BOUND
 
 if TYPE_CHECKING:
     from foredraft.bench.paired import Comparison, Ratio
+    from foredraft.bench.summary import Summary
 
 COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "prompt/s": lambda cell: _figure(cell["prompt_tokens_per_s"], 0),
@@ -25,17 +26,54 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
-def cells_table(rows: Sequence[dict[str, Any]], baseline: str) -> Table:
-    table = Table(caption="tokens/s and x: decode speed, and over that of the first arm", caption_justify="left")
-    for heading in ("workload", "at once", "arm", "tokens/s", "x", *COLUMNS):
+# Columns that say nothing in most tables, and which cells they are for.
+RARE: dict[str, tuple[Callable[[dict[str, Any]], str], Callable[[dict[str, Any]], bool]]] = {
+    "T": (lambda cell: f"{cell['temperature']:g}", lambda cell: cell["temperature"] != 0),
+    "failed": (lambda cell: str(cell["num_failed"]), lambda cell: cell["num_failed"] > 0),
+}
+
+
+def cells_table(rows: Sequence[dict[str, Any]]) -> Table:
+    table = Table(
+        caption="tokens/s: decode speed. x: over the first arm in the same round, mean and 95% interval",
+        caption_justify="left",
+    )
+    rare = {name: column for name, (column, is_for) in RARE.items() if any(map(is_for, rows))}
+    columns = {**{name: rare[name] for name in rare}, **COLUMNS}
+    for heading in ("workload", "at once", "arm", "tokens/s", "x", "95%", *columns):
         is_text = heading in ("workload", "arm", "same text")
-        table.add_column(heading, justify="left" if is_text else "right", no_wrap=heading == "arm")
-    base = {(r["workload"], r["concurrency"]): r["tokens_per_s"] for r in rows if r["arm"] == baseline}
+        table.add_column(heading, justify="left" if is_text else "right", no_wrap=heading in ("arm", "95%"))
     for cell in rows:
-        speed, before = cell["tokens_per_s"], base[cell["workload"], cell["concurrency"]]
-        ratio = speed / before if speed and before else None
-        head = (cell["workload"], str(cell["concurrency"]), cell["arm"], _figure(speed, 1), _figure(ratio, 2))
-        table.add_row(*head, *(column(cell) for column in COLUMNS.values()))
+        ratio = cell["over_first"] or {"mean": None, "low": None, "high": None}
+        head = (cell["workload"], str(cell["concurrency"]), cell["arm"], _figure(cell["tokens_per_s"], 1))
+        over = (_figure(ratio["mean"], 2), _interval(ratio["low"], ratio["high"], 2))
+        table.add_row(*head, *over, *(column(cell) for column in columns.values()))
+    return table
+
+
+def proposers_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Who drafted in each cell, and how much of it was accepted."""
+    table = Table(caption="alpha: the chance that a token is accepted, given that all before it were")
+    for heading in ("workload", "at once", "T", "arm", "proposer", "drafts", "drafted", "accepted", "alpha"):
+        is_text = heading in ("workload", "arm", "proposer")
+        table.add_column(heading, justify="left" if is_text else "right", no_wrap=heading == "arm")
+    for cell in rows:
+        head = (cell["workload"], str(cell["concurrency"]), f"{cell['temperature']:g}", cell["arm"])
+        for name, counts in cell["by_proposer"].items():
+            numbers = (str(counts[key]) for key in ("num_drafts", "num_draft_tokens", "num_accepted"))
+            table.add_row(*head, name, *numbers, _figure(counts["alpha"], 2))
+    return table
+
+
+def summary_table(found: Sequence[Summary]) -> Table:
+    table = Table(title="All cells together", caption="x: mean over all pairs of all cells", caption_justify="left")
+    for heading in ("arm", "x", "95%", "pairs", "per step", "alpha", "failed"):
+        table.add_column(heading, justify="left" if heading == "arm" else "right")
+    for one in found:
+        ratio = one.over_first
+        over = ("-", "-") if ratio is None else (_figure(ratio.mean, 2), _interval(ratio.low, ratio.high, 2))
+        rates = (_figure(one.tokens_per_step, 2), _figure(one.alpha, 2))
+        table.add_row(one.arm, *over, str(one.num_pairs), *rates, str(one.num_failed))
     return table
 
 
@@ -46,12 +84,14 @@ def paired_table(compared: Sequence[Comparison]) -> Table:
         caption_justify="left",
     )
     headings = ("over off", "95%", f">= {OFF_BOUND:g}", "best", "over best", "95%", f">= {BEST_BOUND:g}")
-    for heading in ("workload", "at once", "arm", *headings):
+    heats = ["T"] if any(one.temperature for one in compared) else []
+    for heading in ("workload", "at once", *heats, "arm", *headings):
         is_text = heading in ("workload", "arm", "best") or heading.startswith(">=")
         table.add_column(heading, justify="left" if is_text else "right", no_wrap=True)
     for one in compared:
         over_off, over_best = _ratio(one.over_off, OFF_BOUND), _ratio(one.over_best, BEST_BOUND)
-        table.add_row(one.workload, str(one.concurrency), one.arm, *over_off, one.best or "-", *over_best)
+        heat = [f"{one.temperature:g}"] if heats else []
+        table.add_row(one.workload, str(one.concurrency), *heat, one.arm, *over_off, one.best or "-", *over_best)
     return table
 
 
@@ -60,7 +100,7 @@ def _ratio(ratio: Ratio | None, bound: float) -> tuple[str, str, str]:
         return "-", "-", "-"
     if ratio.low is None or ratio.high is None:
         return f"{ratio.mean:.3f}", "-", "-"
-    return f"{ratio.mean:.3f}", f"{ratio.low:.3f} to {ratio.high:.3f}", "holds" if ratio.holds(bound) else "BROKEN"
+    return f"{ratio.mean:.3f}", _interval(ratio.low, ratio.high, 3), "holds" if ratio.holds(bound) else "BROKEN"
 
 
 def verdicts(compared: Sequence[Comparison]) -> Iterator[str]:
@@ -81,6 +121,10 @@ def verdicts(compared: Sequence[Comparison]) -> Iterator[str]:
                 f"{arm}: at least {bound:g} x {what} holds in {held} of {len(known)} cells; in {proven} the whole "
                 "interval is above it"
             )
+
+
+def _interval(low: float | None, high: float | None, digits: int) -> str:
+    return "-" if low is None or high is None else f"{low:.{digits}f} to {high:.{digits}f}"
 
 
 def _figure(value: float | None, digits: int) -> str:

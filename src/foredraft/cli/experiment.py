@@ -13,13 +13,13 @@ from click.core import ParameterSource
 
 from foredraft.cli.admin_api import VARIABLE, AdminApi, admin_key
 from foredraft.cli.files import check_writable, write_json
-from foredraft.cli.options import loaded, model_options, prompt_tokens, split_names
+from foredraft.cli.options import default_proposers, loaded, model_names, model_options, prompt_tokens, split_names
 from foredraft.cli.output import progress
 from foredraft.errors import ConfigError, ForedraftError, UnavailableError
 
 POLL_S = 0.5
 OF_A_SERVER = ("url", "admin_key_file", "pool")
-OF_A_MODEL = ("draft", "draft_vocabulary", "context", "threads", "workload", "concurrency", "max_tokens")
+OF_A_MODEL = ("draft", "draft_vocabulary", "drafter", "context", "threads", "workload", "concurrency", "max_tokens")
 
 
 @click.command(short_help="Find out on live traffic whether drafts pay.")
@@ -137,9 +137,9 @@ def _on_a_model(options: Mapping[str, Any], wish: Mapping[str, Any], report: Rep
     config = ExperimentConfig(**wish)
     arms = parse_arms(options["arms"])
     workload = [prompt for prompts in select(split_names(options["workload"])).values() for prompt in prompts]
-    proposers = proposers_of(arms, has_draft=options["draft"] is not None)
-    files = {role: catalog.resolve(options[role]) for role in ("model", "draft") if options[role]}
-    given = {name: options[name] for name in OF_A_MODEL if name not in files}
+    proposers = proposers_of(arms, default_proposers(options))
+    files = {role: catalog.resolve(name) for role, name in model_names(options).items()}
+    given = {name: options[name] for name in OF_A_MODEL if name not in ("draft", "drafter")}
     with loaded(options, proposers=proposers, max_sequences=options["concurrency"], prefix_cache=False) as llm:
         loop = ClosedLoop(
             llm,

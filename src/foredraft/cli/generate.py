@@ -60,8 +60,8 @@ def generate(**options: Any) -> None:
     from foredraft.governor.trace import TraceConfig
 
     check_writable(options["trace"])
-    models, config = {role: options[role] for role in ("model", "draft")}, TraceConfig(options["trace"])
-    with loaded(options, max_sequences=params.n) as llm, traced(llm, config, models, asdict(how)):
+    config = TraceConfig(options["trace"])
+    with loaded(options, max_sequences=params.n) as llm, traced(llm, config, asdict(how)):
         exchange = Exchange(prompt_tokens(llm, prompt, raw=options["raw"]), params, how, response_format)
         exchange.run(llm, _writer(options))
     if options["as_json"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,6 +26,12 @@ _DRAFT = [
         "made; default: all.",
     ),
 ]
+_DRAFTER = click.option(
+    "--drafter",
+    multiple=True,
+    metavar="PATH",
+    help="A learned drafter for the model: a GGUF file or a directory (docs/drafters.md). Can be repeated.",
+)
 
 _CONTEXT = click.option(
     "--context",
@@ -55,7 +61,7 @@ _SPECULATION = [
     click.option(
         "--proposer",
         metavar="A,B",
-        help="Who drafts: names in order, the first with a draft wins. Default: lookup, then draft_model with --draft.",
+        help="Who drafts: names in order, the first with a draft wins. Default: lookup, drafters, draft_model.",
     ),
     click.option(
         "--rule",
@@ -94,13 +100,15 @@ def _all(options: list[Callable[[Command], Command]]) -> Callable[[Command], Com
     return decorate
 
 
-def model_options(context: bool = True, threads: bool = True, required: bool = True) -> Callable[[Any], Any]:
-    """--model, --draft and its vocabulary, --context where it means something, and --threads unless the command has its
-    own."""
+def model_options(
+    context: bool = True, threads: bool = True, required: bool = True, drafters: bool = True
+) -> Callable[[Any], Any]:
+    """--model, --draft and its vocabulary, --drafter, --context where it means something, and --threads unless the
+    command has its own."""
     model = click.option(
         "--model", required=required, metavar="MODEL", help="Catalog name (`foredraft pull --list`) or GGUF file."
     )
-    return _all([model, *_DRAFT, *[_CONTEXT] * context, *[_THREADS] * threads])
+    return _all([model, *_DRAFT, *[_DRAFTER] * drafters, *[_CONTEXT] * context, *[_THREADS] * threads])
 
 
 speculation_options: Callable[[Any], Any] = _all(_SPECULATION)
@@ -129,6 +137,21 @@ def positive_integers(text: str, name: str) -> tuple[int, ...]:
     if not numbers or min(numbers) < 1:
         raise ConfigError(f"{name} is {text!r}; allowed is a comma-separated list of whole numbers from 1")
     return numbers
+
+
+def temperatures(text: str) -> tuple[float, ...]:
+    """Temperatures of a comma-separated list.
+
+    Raises:
+        ConfigError: one of them is no number; whether it is allowed is for SamplingParams to say.
+    """
+    try:
+        found = tuple(float(part) for part in split_names(text))
+    except ValueError:
+        found = ()
+    if not found:
+        raise ConfigError(f"--temperature is {text!r}; allowed is a comma-separated list of numbers from 0 to 2")
+    return found
 
 
 def _logit_bias(pairs: tuple[str, ...]) -> Mapping[int, float]:
@@ -176,6 +199,7 @@ def loaded(options: Mapping[str, Any], **more: Any) -> Iterator[LLM]:
 
     settings = {
         "draft_vocabulary": options["draft_vocabulary"],
+        "drafters": options["drafter"],
         "context_length": options["context"],
         "threads": options["threads"],
         "proposers": split_names(options.get("proposer")) or None,
@@ -187,8 +211,28 @@ def loaded(options: Mapping[str, Any], **more: Any) -> Iterator[LLM]:
         llm.close()
 
 
+def model_names(options: Mapping[str, Any]) -> dict[str, str]:
+    """What is loaded, as it was named, by role: "model", and where there is one "draft" and "drafter N"."""
+    names = {role: options[role] for role in ("model", "draft") if options[role]}
+    return names | {f"drafter {number}": path for number, path in enumerate(options["drafter"], 1)}
+
+
+def default_proposers(options: Mapping[str, Any]) -> list[str]:
+    """Who drafts where nothing else is said, in order."""
+    from foredraft.drafters import checkpoint
+
+    kinds = (checkpoint.read(path).kind for path in options["drafter"])
+    return ["lookup", *kinds, *(["draft_model"] if options["draft"] else [])]
+
+
 def prompt_tokens(llm: LLM, prompt: str, raw: bool) -> list[int]:
     """The prompt as token ids: through the chat template of the model's file where it has one, unless `raw`."""
+    return conversation_tokens(llm, [prompt], raw)
+
+
+def conversation_tokens(llm: LLM, said: Sequence[str], raw: bool) -> list[int]:
+    """What user and model have said by turns, the user first and last, as token ids; see `prompt_tokens`."""
     if raw or not llm.has_chat_template:
-        return llm.tokenizer.encode(prompt, parse_special=True)
-    return llm.chat_tokens([{"role": "user", "content": prompt}])
+        return llm.tokenizer.encode("\n\n".join(said), parse_special=True)
+    roles = ("user", "assistant")
+    return llm.chat_tokens([{"role": roles[turn % 2], "content": text} for turn, text in enumerate(said)])

@@ -30,7 +30,7 @@ SHOWN_K = 12  # the table reaches at least this far
     help="Measured pass times: what `foredraft profile --json` saved (its smallest context counts), or a JSON object "
     "{rows: ms}; without it a pass costs the same for any number of rows.",
 )
-@model_options(context=False, required=False)
+@model_options(context=False, required=False, drafters=False)
 @click.option("--tokens", type=int, default=500, show_default=True, help="Length of an answer.")
 @click.option("--tokens-per-s", type=float, default=50.0, show_default=True, help="Speed without speculation.")
 @click.option(

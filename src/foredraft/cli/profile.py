@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Measure what a pass costs.")
-@model_options(context=False)
+@model_options(context=False, drafters=False)
 @click.option("--again", is_flag=True, help="Measure even where a profile of this model and machine is kept.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="Save the profile.")
 @click.option(

@@ -24,6 +24,7 @@ KEYS = {
     "model": ("model", "target"),
     "draft": ("model", "draft"),
     "draft_vocabulary": ("model", "draft_vocabulary"),
+    "drafter": ("model", "drafters"),
     "context": ("model", "context_length"),
     "threads": ("model", "threads"),
     "max_sequences": ("model", "max_sequences"),
@@ -120,8 +121,7 @@ def serve(config_file: Path | None, dump_config: bool, **options: Any) -> None:
         host, port = bound.getsockname()[:2]
         name = server.model_name or llm.model_name
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
-        models = {"model": model.target, "draft": model.draft}
-        with traced(llm, settings["trace"], models, asdict(server.speculation)):
+        with traced(llm, settings["trace"], asdict(server.speculation)):
             is_well = run(
                 EngineThread(llm), server, bound, lambda: click.echo(f"serving {name} at {url} (Ctrl-C to stop)")
             )

@@ -22,12 +22,8 @@ trace_option = click.option(
 
 
 @contextmanager
-def traced(
-    llm: LLM, config: TraceConfig, models: Mapping[str, str | None], options: Mapping[str, Any]
-) -> Iterator[None]:
-    """Write a trace while the context runs, if the configuration has a file for it.
-
-    models: role to name, as they were loaded; they and the options are noted in the trace.
+def traced(llm: LLM, config: TraceConfig, options: Mapping[str, Any]) -> Iterator[None]:
+    """Write a trace while the context runs, if the configuration has a file for it. The options are noted in it.
 
     Raises:
         TraceError: the file cannot be written.
@@ -37,10 +33,8 @@ def traced(
         return
     from foredraft.engine.tracing import record_into
     from foredraft.governor.trace import TraceWriter
-    from foredraft.models import catalog
     from foredraft.provenance import provenance
 
-    paths = {role: catalog.resolve(name) for role, name in models.items() if name}
-    with TraceWriter(config.file, {"provenance": provenance(paths, options)}, config.max_mib) as writer:
+    with TraceWriter(config.file, {"provenance": provenance(llm.files, options)}, config.max_mib) as writer:
         record_into(llm, writer)
         yield

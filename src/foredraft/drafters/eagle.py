@@ -1,12 +1,8 @@
-"""EAGLE heads: one decoder layer that reads what the target thought (2401.15077, 2406.16858, 2503.01840).
-
-Row i holds the embedding of token i + 1 and the feature of position i, and tells token i + 2. The feature is the
-target's where position i is final, else the head's own hidden state, which it was trained to go on from.
-"""
+"""EAGLE heads: one decoder layer that reads what the target thought (2401.15077, 2406.16858, 2503.01840)."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -14,6 +10,7 @@ import numpy as np
 from foredraft.core import FloatArray, IntArray
 from foredraft.drafters import attention
 from foredraft.drafters.checkpoint import Checkpoint
+from foredraft.drafters.recurrent import Recurrent
 from foredraft.kv.cache import PagedKV
 from foredraft.models.decoder import Decoder
 from foredraft.models.gguf_cursor import fail
@@ -22,17 +19,8 @@ from foredraft.ops.base import Batch
 from foredraft.ops.reference import rms_norm
 
 
-class EagleHead(ABC):
-    """A head ready to run for its target. Immutable after loading; keys and values live in a `PagedKV` of one layer.
-
-    taps: which of the target's hidden states it reads (see Decoder.forward_tapped). hidden: width of the states it goes
-    on from. max_positions: how many rows of a sequence it was trained for. target_ids: the target's token for each of
-    its own, int32 [draft vocabulary], or None where both are the same.
-    """
-
-    kind: str
-    taps: tuple[int, ...]
-    target_ids: IntArray | None = None
+class EagleHead(Recurrent):
+    """One decoder layer."""
 
     def __init__(self, checkpoint: Checkpoint, weights: Weights, target: Decoder, layer: str, inputs: int) -> None:
         """layer: the prefix of its layer's tensors; inputs: the width of what its attention reads."""
@@ -70,24 +58,15 @@ class EagleHead(ABC):
         self._output_norm: FloatArray | None = None
         self._output: Any = target.output
 
-    @abstractmethod
-    def fuse(self, features: FloatArray) -> FloatArray:
-        """The target's hidden states [rows, len(taps) * its hidden size] as `forward` takes them, [rows, hidden]."""
-
     def forward(self, batch: Batch, hidden: FloatArray, kv: PagedKV) -> tuple[FloatArray, FloatArray]:
-        """One pass over the rows of `batch`; writes their keys and values to `kv`.
-
-        hidden: [rows, hidden], of the position before each row's token: fused features, or what a pass returned. Not
-        changed.
-
-        Returns the logits [wanted, draft vocabulary] and hidden states [wanted, hidden] of the wanted rows.
-        """
         x, inputs = self._enter(self._ops.embed(self._embedding, batch.tokens), hidden)
         q, k, v = self._ops.project(inputs, None, self._eps, self._attention)
         attended = self._ops.attend(q, k, v, self._spec, kv.layers[0], batch)
         self._ops.accumulate(x, attended, self._attention_output, None, self._eps)
         self._ops.feed_forward(x, self._ffn_norm, self._gate, self._up, self._down, "silu", None, self._eps)
         wanted = x[batch.wanted]
+        if not len(wanted):
+            return np.empty((0, 0), np.float32), wanted
         [logits] = self._ops.project(wanted, self._output_norm, self._eps, (self._output,))
         return logits, self._leave(wanted)
 

@@ -13,6 +13,8 @@ from foredraft.models.decoder import Decoder
 from foredraft.models.gguf_cursor import fail
 from foredraft.models.tokenizer import Tokenizer
 
+KVShape = tuple[int, int, int]  # layers, KV heads and their size: what a cache of keys and values is made for
+
 # kind: the module of its network, whose `create` makes it of a checkpoint and a target.
 _NETWORKS = {
     "eagle": "foredraft.drafters.eagle",
@@ -25,12 +27,12 @@ _NETWORKS = {
 class Drafter(Protocol):
     """A network ready to run for its target.
 
-    kind: one of checkpoint.KINDS, and the name of its proposer. kv_shape: layers, KV heads and their size in its cache
-    of keys and values, or None where it has none.
+    kind: one of checkpoint.KINDS, and the name of its proposer. kv_shape: of its cache of keys and values; None where
+    it has none.
     """
 
     kind: str
-    kv_shape: tuple[int, int, int] | None
+    kv_shape: KVShape | None
 
 
 def load(path: str | os.PathLike[str], target: Decoder, tokenizer: Tokenizer) -> Drafter:
@@ -41,8 +43,6 @@ def load(path: str | os.PathLike[str], target: Decoder, tokenizer: Tokenizer) ->
         UnavailableError: its weights are pickled by PyTorch, which is not installed.
     """
     checkpoint = checkpoints.read(path)
-    if checkpoint.kind not in _NETWORKS:
-        fail(checkpoint.path, f"is of kind {checkpoint.kind}; drafters of these are run: {', '.join(_NETWORKS)}")
     _check_target(checkpoint, target, tokenizer)
     drafter: Drafter = import_module(_NETWORKS[checkpoint.kind]).create(checkpoint, target)
     return drafter

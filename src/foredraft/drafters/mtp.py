@@ -99,7 +99,7 @@ def of_target(target: Decoder) -> MtpBlock | None:
         embedding=_embedding(weights, f"{own}embed_tokens", target),
         embedding_norm=weights.vector(f"{own}enorm.weight", hidden),
         hidden_norm=weights.vector(f"{own}hnorm.weight", hidden),
-        joint=weights.matrix(f"{own}eh_proj", hidden, 2 * hidden),
+        joint=_joint(weights, f"{own}eh_proj", hidden),
         layer=read_layer(weights, arch, arch.num_layers),
         output_norm=target.output_norm if norm is None else norm,
         output=_output(weights, f"{own}shared_head_head", target),
@@ -139,7 +139,7 @@ def _deepseek(checkpoint: Checkpoint, weights: Weights, prefix: str, target: Dec
         embedding=_embedding(weights, f"{prefix}embed_tokens", target),
         embedding_norm=weights.vector(f"{prefix}enorm.weight", hidden),
         hidden_norm=weights.vector(f"{prefix}hnorm.weight", hidden),
-        joint=weights.matrix(f"{prefix}eh_proj", hidden, 2 * hidden),
+        joint=_joint(weights, f"{prefix}eh_proj", hidden),
         layer=_layer(checkpoint, weights, prefix, hidden, weights.vector),
         output_norm=weights.vector(f"{prefix}shared_head.norm.weight", hidden),
         output=_output(weights, f"{prefix}shared_head.head", target),
@@ -157,7 +157,7 @@ def _qwen(checkpoint: Checkpoint, weights: Weights, prefix: str, target: Decoder
         embedding=target.embedding,
         embedding_norm=norm(f"{prefix}pre_fc_norm_embedding.weight", hidden),
         hidden_norm=norm(f"{prefix}pre_fc_norm_hidden.weight", hidden),
-        joint=weights.matrix(f"{prefix}fc", hidden, 2 * hidden),
+        joint=_joint(weights, f"{prefix}fc", hidden),
         layer=_layer(checkpoint, weights, f"{prefix}layers.0.", hidden, norm),
         output_norm=norm(f"{prefix}norm.weight", hidden),
         output=target.output,
@@ -195,6 +195,17 @@ def _layer(
         activation=activation,
         eps=eps,
     )
+
+
+def _joint(weights: Weights, name: str, hidden: int) -> Any:
+    width = weights.tensor(f"{name}.weight", (-1, -1)).shape[1]
+    if width != 2 * hidden:
+        fail(
+            weights.path,
+            f"has an MTP block for hidden states of {width // 2} numbers, the target's have {hidden}; "
+            "choose one that was trained for this target",
+        )
+    return weights.matrix(name, hidden, width)
 
 
 def _embedding(weights: Weights, name: str, target: Decoder) -> Tensor:

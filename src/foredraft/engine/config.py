@@ -20,6 +20,9 @@ class ModelConfig:
         "Tokens that the draft model drafts from: so many of the lowest ids, or those of a file that "
         "`foredraft train vocabulary` made; not set: all.",
     )
+    drafters: tuple[str, ...] = option(
+        (), "Learned drafters for the target: GGUF files or directories (docs/drafters.md)."
+    )
     context_length: int | None = option(
         None, "Longest prompt plus answer, in tokens; not set: the model's own, up to 8192.", minimum=2
     )
@@ -49,6 +52,7 @@ class ModelConfig:
         """Those keyword arguments of `LLM` that are set here; the models themselves come before them."""
         return {
             "draft_vocabulary": self.draft_vocabulary,
+            "drafters": self.drafters,
             "context_length": self.context_length,
             "max_sequences": self.max_sequences,
             "kv_memory": None if self.kv_memory_mib is None else self.kv_memory_mib << 20,

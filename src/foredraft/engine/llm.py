@@ -15,7 +15,7 @@ from foredraft.constraints.formats import ResponseFormat
 from foredraft.core import SamplingParams, Speculation
 from foredraft.engine import memory
 from foredraft.engine.engine import Engine
-from foredraft.engine.loading import load_draft, load_target
+from foredraft.engine.loading import Models
 from foredraft.engine.requests import Formats, Params, Prompt, Request, SequenceMaker, requests
 from foredraft.engine.results import Result, results
 from foredraft.engine.sequence import Chunk
@@ -25,14 +25,12 @@ from foredraft.governor.cost_curve import Curves
 from foredraft.governor.governor import Governor
 from foredraft.governor.measure import curves
 from foredraft.governor.pools import DEFAULT, PoolConfig
-from foredraft.kv.cache import PAGE_SIZE, PagedKV
-from foredraft.models import catalog
+from foredraft.kv.cache import PAGE_SIZE
 from foredraft.models.architecture import Architecture
 from foredraft.models.chat import ChatTemplate
 from foredraft.models.conversation import Message, Tool
 from foredraft.models.vocabulary import Vocabulary
 from foredraft.proposers import ALWAYS
-from foredraft.proposers.base import DraftModel, Resources
 from foredraft.proposers.suffix_file import fingerprint
 from foredraft.proposers.suffix_memory import DEFAULT_BYTES, SuffixMemory
 
@@ -46,19 +44,21 @@ class LLM:
     model, draft: a catalog name or the path of a GGUF file.
     draft_vocabulary: which tokens the draft model computes logits for: the so many lowest ids, or those in a file that
         `foredraft train vocabulary` has made; None means all. A smaller output matrix makes its passes cheaper.
+    drafters: paths of learned drafters for the model (docs/drafters.md), at most one of each kind.
     context_length: tokens a sequence may have; None means the model's own limit, at most 8192.
     max_sequences: how many run at once; more wait. kv_memory: bytes for keys and values of all models; None takes what
         is needed, up to a quarter of the free memory.
     threads: None means the cores really available. ops: "native" or "reference".
-    proposers: names to load, in the order in which they are asked; None means lookup, then draft_model where a draft is
-        given. Requests with a response format or a prediction ask grammar or prediction before, which are always there.
+    proposers: names to load, in the order in which they are asked; None means lookup, then the drafters, then
+        draft_model where a draft is given. Requests with a response format or a prediction ask grammar or prediction
+        before, which are always there.
     suffix_memory: bytes for past outputs, which the proposer suffix drafts from in pools with `share_outputs`.
         suffix_directory: where they are kept until the next time; None for nowhere.
     pools: how the requests of each pool are drafted for; routes: the pool of each route. What is not there is in the
         pool "default".
 
     Raises:
-        ModelError, TokenizerError: a file cannot be used, or the draft's tokens differ from the target's.
+        ModelError, TokenizerError: a file cannot be used, or is not for this model.
         ConfigError: a value is not allowed, or there is not enough memory.
     """
 
@@ -68,6 +68,7 @@ class LLM:
         draft: str | Path | None = None,
         *,
         draft_vocabulary: Vocabulary | None = None,
+        drafters: Sequence[str | Path] = (),
         context_length: int | None = None,
         max_sequences: int = 16,
         kv_memory: int | None = None,
@@ -84,35 +85,24 @@ class LLM:
             raise ConfigError(f"max_sequences is {max_sequences}; allowed is 1 to 1024")
         op_set = op_sets.create(ops, threads)
         self._isa = _native.isa() if ops == "native" else ops
-        if draft is None and draft_vocabulary is not None:
-            raise ConfigError("draft_vocabulary is of a draft model, and there is none; name one with --draft")
-        target, self.tokenizer, self.chat_template = load_target(model, op_set)
-        loaded_draft = None if draft is None else load_draft(draft, op_set, self.tokenizer, draft_vocabulary)
+        models = self._models = Models(model, draft, draft_vocabulary, drafters, op_set)
+        self.tokenizer, self.chat_template = models.tokenizer, models.chat_template
         self.model_name = Path(model).name
         self.max_sequences = max_sequences
-        self.context_length = _context_length(target.arch, context_length)
+        self.context_length = _context_length(models.target.arch, context_length)
 
-        archs = [target.arch] if loaded_draft is None else [target.arch, loaded_draft[0].arch]
-        pages = memory.num_pages(archs, self.context_length, max_sequences, kv_memory)
-        caches = [_cache(arch, pages, prefix_cache) for arch in archs]
-        self.capacity = pages * PAGE_SIZE
-        draft_model = None
-        if loaded_draft is not None:
-            draft_model = DraftModel(loaded_draft[0], caches[1], loaded_draft[1])
-        self._measured = {"model": (model, target)}  # what the governor has to know the cost of, by role
-        if draft is not None and loaded_draft is not None:
-            self._measured["draft"] = (draft, loaded_draft[0])
-        names = (
-            ("lookup", *(("draft_model",) if draft else ())) if proposers is None else tuple(dict.fromkeys(proposers))
-        )
+        names = self.proposers = models.proposers if proposers is None else tuple(dict.fromkeys(proposers))
+        for pool in (pools or {}).values():
+            pool.check_sharing(names)
         self.suffixes = SuffixMemory(suffix_memory)
         if suffix_directory and "suffix" in names:
             self.suffixes.keep(Path(suffix_directory), fingerprint(self.tokenizer.tokens))
-        resources = Resources(target, self.tokenizer.eos_ids, draft_model, self.suffixes)
-        self.proposers = names
+        pages = memory.num_pages(models.page_bytes, self.context_length, max_sequences, kv_memory)
+        self.capacity = pages * PAGE_SIZE
+        kv, resources = models.resources(pages, prefix_cache, self.suffixes)
         self.engine = Engine(
-            target,
-            caches[0],
+            models.target,
+            kv,
             {name: proposer_registry.create(name, resources) for name in (*ALWAYS, *names)},
             max_sequences,
             MAX_ROWS,
@@ -217,12 +207,14 @@ class LLM:
 
     @property
     def files(self) -> dict[str, Path]:
-        """The models' files by role: "model", and "draft" where there is one."""
-        return {role: catalog.resolve(name) for role, (name, _) in self._measured.items()}
+        """The models' files by role: "model", and where there is one "draft" and "drafter KIND"."""
+        return self._models.files
 
     def _measure(self) -> Curves:
-        decoders = {role: decoder for role, (_, decoder) in self._measured.items()}
-        return curves(decoders, self.files, _native.num_threads(), self._isa)
+        roles = {"model": self._models.target, "draft": self._models.draft}
+        decoders = {role: decoder for role, decoder in roles.items() if decoder}
+        files = {role: self.files[role] for role in decoders}
+        return curves(decoders, files, _native.num_threads(), self._isa)
 
     def __enter__(self) -> Self:
         return self
@@ -273,7 +265,3 @@ def _context_length(arch: Architecture, asked: int | None) -> int:
     if not 2 <= asked <= arch.context_length:
         raise ConfigError(f"context_length is {asked}; this model allows 2 to {arch.context_length}")
     return asked
-
-
-def _cache(arch: Architecture, pages: int, prefix_cache: bool) -> PagedKV:
-    return PagedKV(arch.num_layers, arch.num_kv_heads, arch.head_dim, pages, share_prefixes=prefix_cache)

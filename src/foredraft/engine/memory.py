@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from foredraft.errors import ConfigError
-from foredraft.kv.cache import PAGE_SIZE, PagedKV
-from foredraft.models.architecture import Architecture
+from foredraft.kv.cache import PAGE_SIZE
 
 DEFAULT_SHARE = 0.25  # of the memory that is free once the weights are in
 
@@ -32,20 +30,15 @@ def available_bytes(root: Path = Path("/")) -> int:
     return max(available, 0)
 
 
-def page_bytes(arch: Architecture) -> int:
-    return PagedKV.page_bytes(arch.num_layers, arch.num_kv_heads, arch.head_dim)
+def num_pages(per_page: int, context_length: int, max_sequences: int, kv_memory: int | None) -> int:
+    """Pages for each of the models (target, draft model and drafters), which hold the same tokens.
 
-
-def num_pages(archs: Sequence[Architecture], context_length: int, max_sequences: int, kv_memory: int | None) -> int:
-    """Pages for each of the models (target, and draft if any), which hold the same tokens.
-
-    kv_memory: bytes for all of them; None takes what `max_sequences` full contexts need, up to a quarter of what is
-    available.
+    per_page: bytes of a page of each, together. kv_memory: bytes for all of them; None takes what `max_sequences` full
+        contexts need, up to a quarter of what is available.
 
     Raises:
         ConfigError: the memory asked for is not there, or it does not hold one page.
     """
-    per_page = sum(page_bytes(arch) for arch in archs)
     available = available_bytes()
     wanted = max_sequences * -(-context_length // PAGE_SIZE)
     if kv_memory is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from foredraft.config import check, option
@@ -37,6 +38,15 @@ class PoolConfig:
     ttft_p95_ms: float | None = option(
         None, "Objective: the 95th percentile of the time to the first token, in ms.", minimum=0.001
     )
+
+    def check_sharing(self, proposers: Collection[str]) -> None:
+        """Raise ConfigError where past outputs are to be drafted from, but none of the loaded proposers does that."""
+        if self.share_outputs and "suffix" not in proposers:
+            message = (
+                f"share_outputs is true, which is for the proposer suffix; loaded are {', '.join(proposers)}: load "
+                "suffix too"
+            )
+            raise ConfigError(message, "share_outputs")
 
     def __post_init__(self) -> None:
         check(self)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -42,20 +44,27 @@ class Decoder:
         self._prepared_layers = [ops.layer(layer) for layer in self.layers]
         self.output_norm = weights.vector("output_norm.weight", arch.hidden)
         tied = "output.weight" not in file.tensors
+        self._output_rows = partial(weights.matrix, "token_embd" if tied else "output", self.vocab_size, arch.hidden)
         self.kept = kept
-        self.output = weights.matrix("token_embd" if tied else "output", self.vocab_size, arch.hidden, kept)
+        self.output = self._output_rows(kept)
         weights.check_all_used()
         sizes: Counter[TensorType] = Counter()
         for tensor in file.tensors.values():
             sizes[tensor.type] += math.prod(tensor.shape)
         self.weight_type = sizes.most_common(1)[0][0]  # of most weights
 
-    def forward(self, batch: Batch, kv: PagedKV) -> FloatArray:
+    def output_rows(self, tokens: IntArray) -> Any:
+        """The output matrix of these tokens alone (int32, one or more), for `forward`."""
+        return self._output_rows(tokens)
+
+    def forward(self, batch: Batch, kv: PagedKV, more: Any = None) -> FloatArray:
         """One pass over the rows of `batch`; writes their keys and values to `kv`.
 
-        Returns the logits of the wanted rows, float32 [wanted, vocabulary], or [wanted, len(kept)].
+        more: what `output_rows` made of further tokens, whose logits come behind the others.
+
+        Returns the logits of the wanted rows, float32 [wanted, vocabulary], or [wanted, len(kept) + further tokens].
         """
-        return self.forward_tapped(batch, kv, ())[0]
+        return self._logits(self._layers(batch, kv, ())[0], batch, more)
 
     def forward_tapped(self, batch: Batch, kv: PagedKV, taps: Sequence[int]) -> tuple[FloatArray, FloatArray]:
         """Like `forward`, and what learned drafters read: the hidden state of every row after so many layers.
@@ -64,6 +73,11 @@ class Decoder:
 
         Returns logits and features, float32 [rows, len(taps) * hidden]: one tap's hidden states beside the other's.
         """
+        x, features = self._layers(batch, kv, taps)
+        return self._logits(x, batch), features
+
+    def _layers(self, batch: Batch, kv: PagedKV, taps: Sequence[int]) -> tuple[FloatArray, FloatArray]:
+        """Hidden states after all layers, and the features."""
         ops, arch = self.ops, self.arch
         x = ops.embed(self.embedding, batch.tokens)
         if arch.embedding_scale != 1:
@@ -74,18 +88,20 @@ class Decoder:
                 features[:, taps.index(depth)] = x
             if depth < arch.num_layers:
                 ops.forward(x, self._prepared_layers[depth], kv.layers[depth], batch)
-        return self._logits(x, batch), features.reshape(len(x), -1)
+        return x, features.reshape(len(x), -1)
 
     @property
     def num_logits(self) -> int:
         """Of a row: the vocabulary's size, or how many tokens are kept of it."""
         return self.vocab_size if self.kept is None else len(self.kept)
 
-    def _logits(self, x: FloatArray, batch: Batch) -> FloatArray:
+    def _logits(self, x: FloatArray, batch: Batch, more: Any = None) -> FloatArray:
         if not len(batch.wanted):
             return np.empty((0, self.num_logits), np.float32)
         wanted = x if len(batch.wanted) == len(x) else x[batch.wanted]
-        return self.ops.project(wanted, self.output_norm, self.arch.norm_eps, (self.output,))[0]
+        matrices = (self.output,) if more is None else (self.output, more)
+        found = self.ops.project(wanted, self.output_norm, self.arch.norm_eps, matrices)
+        return found[0] if more is None else np.concatenate(found, axis=1)
 
 
 def read_layer(weights: Weights, arch: Architecture, index: int) -> Layer:

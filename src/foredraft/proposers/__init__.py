@@ -21,6 +21,8 @@ BUILT_IN = {
     "lookup": "foredraft.proposers.lookup:create",
     "suffix": "foredraft.proposers.suffix:create",
     "draft_model": "foredraft.proposers.draft_model:create",
+    "eagle": "foredraft.proposers.recurrent:eagle",
+    "eagle3": "foredraft.proposers.recurrent:eagle3",
     PREDICTION: "foredraft.proposers.prediction:create",
 }
 Factory = Callable[[Resources], Proposer]
@@ -31,7 +33,7 @@ def create(name: str, resources: Resources) -> Proposer:
 
     Raises:
         ConfigError: no such proposer (the message lists the known ones), its package cannot be loaded, or it needs a
-            draft model and there is none.
+            draft model or a drafter and there is none.
     """
     return _factory(name)(resources)
 

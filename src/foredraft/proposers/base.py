@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foredraft.core import Context, Draft, FloatArray, Verdict
+from foredraft.drafters.loading import Drafter
 from foredraft.kv.cache import PagedKV
 from foredraft.models.decoder import Decoder
 from foredraft.proposers.suffix_memory import SuffixMemory
@@ -17,8 +18,8 @@ from foredraft.proposers.suffix_memory import SuffixMemory
 
 @dataclass(frozen=True)
 class DraftModel:
-    """A loaded draft model with a KV cache of its own. allowed: bool [target vocabulary], the tokens it may propose: of
-    those that the decoder keeps, if it keeps a part only, all."""
+    """A loaded draft model with a KV cache of its own. allowed: bool [target vocabulary], the tokens it may propose;
+    what the decoder keeps of its vocabulary, if it keeps a part only, is among them."""
 
     decoder: Decoder
     kv: PagedKV
@@ -26,16 +27,26 @@ class DraftModel:
 
 
 @dataclass(frozen=True)
+class LoadedDrafter:
+    """A learned drafter, with a KV cache of its own where its network has keys and values."""
+
+    network: Drafter
+    kv: PagedKV | None
+
+
+@dataclass(frozen=True)
 class Resources:
     """What a proposer may be built from. `draft` is None where no draft model was given.
 
     eos_ids: the target's tokens that end a request. suffixes: past outputs of tenants that share them; None for none.
+    drafters: by kind.
     """
 
     target: Decoder
     eos_ids: Collection[int]
     draft: DraftModel | None
     suffixes: SuffixMemory | None = None
+    drafters: Mapping[str, LoadedDrafter] = field(default_factory=dict)
 
 
 # Which drafts are worth another pass: by each one's number in the call, the tokens that would get a child in it, as the

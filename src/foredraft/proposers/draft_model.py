@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from foredraft.core import Context, Draft, FloatArray
 from foredraft.errors import ConfigError
 from foredraft.kv.batch import BatchBuilder
 from foredraft.kv.cache import SequenceKV
 from foredraft.proposers.base import DraftModel, GoesOn, Proposer, Resources, whole
 from foredraft.proposers.tree import FedRows, Growth, grow, most_rows
+from foredraft.proposers.trimmed import Outputs
 
 MAX_ROWS = 512  # of one pass, so that catching up with a long prompt needs no more memory than a prefill chunk
 
@@ -38,6 +37,7 @@ class DraftModelProposer(Proposer):
     def __init__(self, model: DraftModel, eos_ids: Collection[int]) -> None:
         self._model = model
         self._eos_ids = eos_ids
+        self._outputs = Outputs(model)
         self._states: dict[int, _State] = {}
 
     def propose(self, contexts: Sequence[Context], budgets: Sequence[int]) -> list[Draft | None]:
@@ -51,6 +51,7 @@ class DraftModelProposer(Proposer):
         active = [growth for growth in growths if growth]
         for growth in active:
             self._catch_up(growth.context, MAX_ROWS // len(active) or 1)
+        self._outputs.see([growth.context for growth in active])
         grow(active, self._feed, self._eos_ids, goes_on)
         return [growth.draft(self.name) if growth else None for growth in growths]
 
@@ -58,6 +59,7 @@ class DraftModelProposer(Proposer):
         state = self._states.pop(context_id, None)
         if state:
             self._model.kv.close(state.kv)
+        self._outputs.release(context_id)
 
     def _start(self, number: int, context: Context, budget: int, width: int) -> Growth | None:
         """Commit what was drafted right, and reserve slots for what is to come; None where there is no room."""
@@ -93,24 +95,12 @@ class DraftModelProposer(Proposer):
             else:
                 behind = growth.context.tokens[state.kv.length :]
                 builder.add(state.kv, behind, wanted=[len(behind) - 1])
-        logits = self._model.decoder.forward(builder.build(), self._model.kv)
+        logits = self._outputs.logits(builder.build(), [(growth.context.id, len(growth.open)) for growth in growths])
         for growth in growths:
             if not growth.guesses:
                 kv = self._states[growth.context.id].kv
                 self._model.kv.commit(kv, growth.context.tokens[kv.length :])
-        return self._to_target(logits)
-
-    def _to_target(self, logits: FloatArray) -> FloatArray:
-        """Draft logits [rows, draft vocabulary or its kept part] over the target's vocabulary; padding and what is not
-        kept are at minus infinity, so that the law that is drawn from has zeros there."""
-        allowed, kept = self._model.allowed, self._model.decoder.kept
-        out = np.full((len(logits), len(allowed)), -np.inf, np.float32)
-        if kept is not None:
-            out[:, kept] = logits
-            return out
-        shared = min(len(allowed), logits.shape[1])
-        np.copyto(out[:, :shared], logits[:, :shared], where=allowed[:shared])
-        return out
+        return logits
 
 
 def create(resources: Resources) -> DraftModelProposer:

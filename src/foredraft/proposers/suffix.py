@@ -76,7 +76,8 @@ class _Sequence:
 
 
 class Suffix(Proposer):
-    """A draft's grades are steps of its tokens' chances."""
+    """A draft's grades are steps of its tokens' chances, those of a sequence's own text between those of past outputs,
+    which may be others' words."""
 
     name = "suffix"
     is_free = True
@@ -111,7 +112,8 @@ class Suffix(Proposer):
             ways.append(_continuation(generation.index, place, budget, _DOUBT_OF_PAST, generation.number))
         best = max(ways, key=lambda way: way.expected)
         sequence.source = best.generation
-        grades = [bisect_right(_GRADES, chance) for chance in best.chances]
+        is_own = best.generation < 0
+        grades = [2 * bisect_right(_GRADES, chance) + is_own for chance in best.chances]
         return Draft.chain(self.name, best.tokens, grades=grades) if best.tokens else None
 
 

@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from array import array
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -66,18 +67,28 @@ class Store:
     num_hits: int = 0
     num_accepted: int = 0
 
-    @property
-    def num_bytes(self) -> int:
-        return sum(generation.num_bytes for generation in self.generations)
+
+@dataclass(frozen=True)
+class StoreReport:
+    """How a store stands; see Store. Texts that both generations have count twice."""
+
+    key: Key
+    num_texts: int
+    num_bytes: int
+    num_hits: int
+    num_accepted: int
 
     @property
-    def num_texts(self) -> int:
-        """Different ones."""
-        return len({text for generation in self.generations for text in generation.texts})
+    def scope(self) -> str:
+        return self.key.scope
+
+    @property
+    def pool(self) -> str:
+        return self.key.pool
 
 
 class SuffixMemory:
-    """All stores of a server. Used by the engine's thread alone.
+    """All stores of a server. Used by the engine's thread alone, but for its figures.
 
     max_bytes: of all stores together, never exceeded.
 
@@ -90,6 +101,8 @@ class SuffixMemory:
             raise ConfigError(f"suffix_memory is {max_bytes} bytes; allowed is {LEAST_BYTES} (1 MiB) or more")
         self.max_bytes, self.num_bytes = max_bytes, 0
         self.stores: dict[Key, Store] = {}
+        self.num_hits: Counter[str] = Counter()  # by pool, of all stores that ever were
+        self.num_accepted: Counter[str] = Counter()
         self._numbers, self._uses = count(), count(1)
         self._path: Path | None = None
         self._fingerprint, self._clock = "", clock
@@ -112,6 +125,19 @@ class SuffixMemory:
             return
         self._path, self._fingerprint = path, fingerprint
 
+    def report(self) -> list[StoreReport]:
+        """Of all stores. From any thread."""
+        return [
+            StoreReport(
+                key,
+                sum(len(generation.texts) for generation in list(store.generations)),
+                sum(generation.num_bytes for generation in list(store.generations)),
+                store.num_hits,
+                store.num_accepted,
+            )
+            for key, store in list(self.stores.items())
+        ]
+
     def generations(self, key: Key) -> Sequence[Generation]:
         """What may be drafted from; not to be changed."""
         store = self.stores.get(key)
@@ -124,6 +150,8 @@ class SuffixMemory:
             return
         store.num_hits += 1
         store.num_accepted += num_accepted
+        self.num_hits[key.pool] += 1
+        self.num_accepted[key.pool] += num_accepted
         for generation in store.generations:
             if generation.number == number:
                 generation.used = next(self._uses)
@@ -146,7 +174,8 @@ class SuffixMemory:
         """
         for key in keys:
             if key in self.stores:
-                self.num_bytes -= self.stores.pop(key).num_bytes
+                for generation in self.stores[key].generations[:]:
+                    self._drop(generation)
         self._join()
         if self._path:
             write(self._path, self._fingerprint, self._texts())

@@ -35,6 +35,7 @@ class PoolChange(Because):
     max_concurrency: int | None = None
     proposers: List[str] | None = None
     k_max: int | None = None
+    share_outputs: bool | None = None
     itl_p95_ms: float | None = None
     ttft_p95_ms: float | None = None
 
@@ -54,6 +55,7 @@ class PoolSettings(BaseModel):
     max_concurrency: int | None
     proposers: tuple[str, ...]
     k_max: int | None
+    share_outputs: bool
     itl_p95_ms: float | None
     ttft_p95_ms: float | None
 
@@ -131,7 +133,7 @@ def router(service: Service) -> APIRouter:
         values = body.model_dump(include=body.model_fields_set - {"reason"})
         if not values:
             raise ApiError(400, f"nothing is to be changed; give one of {', '.join(PoolSettings.model_fields)}")
-        await _saved(live.change, name, values, who(request), body.reason)
+        await saved(live.change, name, values, who(request), body.reason)
         await engine.call(lambda: None)  # the change was sent before
         return _pool(service, name)
 
@@ -139,13 +141,13 @@ def router(service: Service) -> APIRouter:
     async def reset(name: str, request: Request, body: Because | None = None) -> Pool:
         """Set a pool back to what is configured."""
         _check_pool(service, name)
-        await _saved(live.reset, name, who(request), body.reason if body else "")
+        await saved(live.reset, name, who(request), body.reason if body else "")
         await engine.call(lambda: None)
         return _pool(service, name)
 
     @routes.get("/audit")
     async def audit(query: Annotated[AuditQuery, Query()]) -> Audit:
-        found = await _saved(live.audit, query.limit)
+        found = await saved(live.audit, query.limit)
         return Audit(entries=[Entry(**entry) for entry in found])
 
     @routes.get("/quarantine")
@@ -163,7 +165,7 @@ def router(service: Service) -> APIRouter:
             raise ApiError(404, f"{proposer[:100]!r} is not in quarantine on route {route[:100]!r}; those are: {names}")
         pool = governor.pool_of(route)
         pair = {"route": route, "proposer": proposer}
-        await _saved(live.note, AuditEntry(who(request), "release", pool, pair, {}, query.reason))
+        await saved(live.note, AuditEntry(who(request), "release", pool, pair, {}, query.reason))
         await engine.call(lambda: governor.quarantined.discard((route, proposer)))
         return _quarantine(known - {(route, proposer)})
 
@@ -183,7 +185,7 @@ def who(request: Request) -> str:
     return key.shown
 
 
-async def _saved(function: Callable[..., Any], *arguments: Any) -> Any:
+async def saved(function: Callable[..., Any], *arguments: Any) -> Any:
     """Run what waits for the disk beside the event loop; its refusals become answers."""
     try:
         return await asyncio.to_thread(function, *arguments)

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from foredraft import __version__
 from foredraft.governor.pools import DEFAULT
-from foredraft.server import admin, chat, completions, errors, experiment_api, info
+from foredraft.server import admin, chat, completions, errors, experiment_api, info, suffix_api
 from foredraft.server.admission import Admission
 from foredraft.server.alerts import Alerts
 from foredraft.server.auth import ApiKeys
@@ -72,7 +72,7 @@ def create_app(engine: EngineThread, config: ServerConfig) -> FastAPI:
     )
     app.state.service = service
     errors.install(app)
-    for module in (chat, completions, info, *((admin, experiment_api) if config.admin.keys else ())):
+    for module in (chat, completions, info, *((admin, experiment_api, suffix_api) if config.admin.keys else ())):
         app.include_router(module.router(service))
     app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes, max_s=config.deadline_s)
     app.add_middleware(ApiKeys, clients=config.api_keys, admins=config.admin.keys)

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from starlette.requests import Request
@@ -33,8 +34,18 @@ class ApiKey:
 
     @property
     def shown(self) -> str:
-        """Its name, or else the beginning of its fingerprint."""
-        return self.name or f"sha256:{hashlib.sha256(self.secret.encode()).hexdigest()[:8]}"
+        """Its name, or else the beginning of its scope."""
+        return self.name or shown(self.scope)
+
+    @cached_property
+    def scope(self) -> str:
+        """What its requests share keys, values and past outputs under: a fingerprint, the same after a restart."""
+        return f"sha256:{hashlib.sha256(self.secret.encode()).hexdigest()[:32]}"
+
+
+def shown(scope: str) -> str:
+    """The beginning of a scope, for people."""
+    return scope[: len("sha256:") + 8]
 
 
 def cache_scope(request: Request) -> str:
@@ -70,7 +81,7 @@ class ApiKeys:
             return
         which = _which(scope, keys)
         if which is not None:
-            await self._app({**scope, _SCOPE: f"key {which}", _KEY: keys[which]}, receive, send)
+            await self._app({**scope, _SCOPE: keys[which].scope, _KEY: keys[which]}, receive, send)
             return
         kind = "admin" if is_admin else "API"
         error = ApiError(

@@ -12,6 +12,7 @@ from prometheus_client.metrics_core import Metric as Family
 
 from foredraft.governor.advice import RULES, Key
 from foredraft.governor.report import RouteReport
+from foredraft.proposers.suffix_memory import SuffixMemory
 from foredraft.server import governor_metrics, metrics
 from foredraft.server.metric import Metric
 from foredraft.server.metrics import METRICS
@@ -51,6 +52,7 @@ class Metrics:
         self._routes = {route: (pool, route) for route, pool in routes.items()}
         self._drafting = {(r, p): (*labels, p) for r, labels in self._routes.items() for p in proposers}
         self._switches: Counter[str] = Counter()  # by route, as far as they have been counted
+        self._hits: Counter[tuple[Metric, str]] = Counter()  # by metric and pool, the same
         for metric in METRICS:
             for labels in self._first_labels(metric):
                 self._of(metric, *labels)
@@ -112,6 +114,21 @@ class Metrics:
             self._of(metrics.WAITING, *labels).set(waiting.get(route, 0))
             self._of(metrics.RUNNING, *labels).set(running.get(route, 0))
         self._of(metrics.KV_USE).set(kv_use)
+
+    def outputs(self, memory: SuffixMemory) -> None:
+        """How past outputs stand now, and how many drafts out of them were right so far."""
+        stores = memory.report()
+        for pool in {pool for pool, _ in self._routes.values()}:
+            own = [store for store in stores if store.pool == pool]
+            self._of(metrics.OUTPUTS_BYTES, pool).set(sum(store.num_bytes for store in own))
+            self._of(metrics.OUTPUTS, pool).set(sum(store.num_texts for store in own))
+            for metric, counts in (
+                (metrics.OUTPUTS_HITS, memory.num_hits),
+                (metrics.OUTPUTS_ACCEPTED, memory.num_accepted),
+            ):
+                new = counts[pool] - self._hits[metric, pool]
+                self._of(metric, pool).inc(new)
+                self._hits[metric, pool] += new
 
     def governed(
         self,

@@ -35,6 +35,7 @@ def router(service: Service) -> APIRouter:
     @routes.get("/metrics", response_class=Response, **errors)
     async def metrics() -> Response:
         """For Prometheus (docs/metrics.md)."""
+        service.metrics.outputs(service.llm.suffixes)
         service.metrics.load(*service.load(), service.llm.engine.scheduler.kv_use)
         return Response(service.metrics.render(), media_type=CONTENT_TYPE)
 

@@ -136,6 +136,7 @@ class LivePools:
         for name in settings.proposers:
             if name not in self.proposers:
                 raise ConfigError(f"proposers names {name!r:.80}; loaded are {', '.join(self.proposers)}", "proposers")
+        settings.check_sharing(self.proposers)
 
     def _set(self, name: str, after: PoolConfig, action: str, who: str, reason: str) -> None:
         self._check(after)

@@ -175,5 +175,32 @@ STEP_ROWS = Metric(
     {"mean rows of a step, by kind": of_steps("engine_rows_total", "kind")},
     ROW_KINDS,
 )
+OUTPUTS_BYTES = Metric(
+    "foredraft_past_outputs_bytes",
+    "Memory of the past outputs of a pool that are drafted from.",
+    ("pool",),
+    {"memory of all pools": "sum (foredraft_past_outputs_bytes)"},
+)
+OUTPUTS = Metric(
+    "foredraft_num_past_outputs",
+    "Past outputs of a pool that are drafted from, each of a tenant's once or twice.",
+    ("pool",),
+    {"mean size": "foredraft_past_outputs_bytes / foredraft_num_past_outputs"},
+)
+OUTPUTS_HITS = Metric(
+    "foredraft_past_outputs_hits_total",
+    "Drafts out of past outputs of which a token or more was accepted.",
+    ("pool",),
+    {"hits per second": per_second("past_outputs_hits_total", "pool")},
+)
+OUTPUTS_ACCEPTED = Metric(
+    "foredraft_past_outputs_accepted_tokens_total",
+    "Accepted tokens of such drafts.",
+    ("pool",),
+    {
+        "accepted tokens of a hit": f"{per_second('past_outputs_accepted_tokens_total', 'pool')} / "
+        f"{per_second('past_outputs_hits_total', 'pool')}"
+    },
+)
 
 METRICS = (*(value for value in list(globals().values()) if isinstance(value, Metric)), *GOVERNOR_METRICS)
