@@ -153,19 +153,28 @@ def turn_s(snapshot: Snapshot) -> float:
     return snapshot.pass_cost(len(snapshot.seats) + snapshot.other_tokens, snapshot.sequence_context)
 
 
+def worth_of_row(snapshot: Snapshot, plan: Plan) -> float:
+    """Tokens that come in the time of one more row of the target's pass anyway, under a plan: what a row has to win."""
+    rate = (plan.expected_tokens + snapshot.other_tokens) / plan.step_s
+    return rate * snapshot.pass_cost.least_row_s(snapshot.num_rows)
+
+
 def worth_going_on(snapshot: Snapshot, plan: Plan, proposer: str, survival: Mapping[int, Sequence[float]]) -> set[int]:
     """Which of the drafts that are being made under a plan are worth another token: those whose next tokens together
-    exceed most what comes in the time of a further pass anyway.
+    exceed most what comes in the time of a further pass anyway (none where a draft is made at once).
 
     survival: by draft, for each of its rows in that pass, the chance that the next token and all before it are
     accepted.
     """
     cost, row_s = snapshot.draft_costs[proposer], snapshot.pass_cost.least_row_s(snapshot.num_rows)
+    offers = (each for seat in snapshot.seats for each in seat.candidates if each.proposer == proposer)
+    is_at_once = any(each.is_at_once for each in offers)
     rate = (plan.expected_tokens + snapshot.other_tokens) / plan.step_s
     best_first = sorted(survival, key=lambda draft: -sum(survival[draft]) / len(survival[draft]))
     gained = accumulate(sum(survival[draft]) for draft in best_first)
     rows = accumulate(len(survival[draft]) for draft in best_first)
-    values = [0.0, *(won - rate * (cost(n) + n * row_s) for won, n in zip(gained, rows, strict=True))]
+    costs_s = (n * row_s + (0.0 if is_at_once else cost(n)) for n in rows)
+    values = [0.0, *(won - rate * cost_s for won, cost_s in zip(gained, costs_s, strict=True))]
     return set(best_first[: values.index(max(values))])
 
 
@@ -182,7 +191,8 @@ def _ways(snapshot: Snapshot, plain_s: float) -> Iterator[_Way]:
             runs = dict(sorted(((at, each) for at, each in own if each.width <= width), key=lambda one: one[1].width))
             pass_s = [0.0, *(cost(num_rows) for num_rows in range(1, len(runs) * width + 1))]
             longest = max((max(run.depths, default=-1) + 1 for run in runs.values()), default=0)
-            for depth in (depth for depth in DEPTHS if depth <= longest):
+            depths = [depth for depth in DEPTHS if depth <= longest]
+            for depth in depths[-1:] if any(run.is_at_once for run in runs.values()) else depths:
                 chosen, catch_up_s = list(ready), {}
                 for at, whole in runs.items():
                     run, other = whole.down_to(depth), ready[at]
