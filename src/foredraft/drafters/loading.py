@@ -34,12 +34,14 @@ class Drafter(Protocol):
     """
 
     kind: str
-    kv_shape: KVShape | None
     vocab_size: int
 
+    @property
+    def kv_shape(self) -> KVShape | None: ...
+
     def rehearse(self, batch: Batch, kv: PagedKV) -> object:
-        """One pass over as many rows as the batch has, as drafting runs it, from hidden states that mean nothing: for
-        measuring what it takes. kv: of `kv_shape`; written to."""
+        """One pass over as many rows as the batch has, as drafting runs it, whose hidden states mean nothing: for
+        measuring what it takes. kv: of `kv_shape`, written to."""
 
 
 def load(path: str | os.PathLike[str], target: Decoder, tokenizer: Tokenizer) -> Drafter:

@@ -23,6 +23,8 @@ BUILT_IN = {
     "draft_model": "foredraft.proposers.draft_model:create",
     "eagle": "foredraft.proposers.recurrent:eagle",
     "eagle3": "foredraft.proposers.recurrent:eagle3",
+    "mtp": "foredraft.proposers.recurrent:mtp",
+    "medusa": "foredraft.proposers.medusa:create",
     PREDICTION: "foredraft.proposers.prediction:create",
 }
 Factory = Callable[[Resources], Proposer]

@@ -13,7 +13,7 @@ import numpy as np
 
 from foredraft.core import Context, Draft, FloatArray
 from foredraft.drafters.medusa import MedusaHeads
-from foredraft.proposers.base import GoesOn, Proposer, whole
+from foredraft.proposers.base import GoesOn, Proposer, Resources, whole
 from foredraft.proposers.tree import Growth, grow
 
 
@@ -84,3 +84,10 @@ class MedusaProposer(Proposer):
         out = np.full(self._heads.vocab_size, -np.inf, np.float32)
         out[self._heads.target_ids] = logits
         return out
+
+
+def create(resources: Resources) -> MedusaProposer:
+    """Raises ConfigError where no heads were loaded."""
+    heads = resources.drafter("medusa").network
+    assert isinstance(heads, MedusaHeads)
+    return MedusaProposer(heads, resources.eos_ids)
