@@ -327,7 +327,7 @@ def test_native_text_is_the_same_with_any_proposer_batch_and_thread_count(folder
                 assert visible(found) == want
                 for result in found:
                     total.add(result.stats)
-    assert total.num_drafts_by_proposer.keys() == {"lookup", "draft_model"}
+    assert total.num_drafts_by_proposer.keys() >= {"lookup", "draft_model"}
     assert 0.1 < total.alpha < 0.99
 
 
