@@ -109,7 +109,7 @@ class Medusa(Head):
         }
 
     def tensors(self) -> Mapping[str, NDArray[Any]]:
-        tensors: dict[str, NDArray[Any]] = {"token_map": self._draft_tokens}
+        tensors: dict[str, NDArray[Any]] = {"token_map": self._draft_tokens.astype(np.int64)}
         for head in range(self.num_positions):
             tensors[f"blocks.{head}.layers.0.weight"] = numpy_of(self.layers[head])
             tensors[f"blocks.{head}.layers.0.bias"] = numpy_of(self.biases[head])
