@@ -224,7 +224,8 @@ def test_predictions_must_match_prompts_and_be_tokens(reference):
 
 
 def test_a_proposer_that_is_not_loaded_is_refused(reference):
-    with pytest.raises(ConfigError, match="'draft_model' is not loaded; loaded are grammar, prediction, lookup"):
+    loaded = "grammar, prediction, suffix, lookup"
+    with pytest.raises(ConfigError, match=f"'draft_model' is not loaded; loaded are {loaded}"):
         reference.generate("a", SamplingParams(), DRAFT)
 
 

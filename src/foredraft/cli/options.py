@@ -22,8 +22,8 @@ _DRAFT = [
     click.option(
         "--draft-vocabulary",
         metavar="N|FILE",
-        help="Tokens that the draft model drafts from: the N lowest ids, or those of a file that `train vocabulary` "
-        "made; default: all.",
+        help="Tokens that the draft model drafts from, beside those of the context: the N lowest ids, or those of a "
+        "file that `train vocabulary` made; default: all.",
     ),
 ]
 _DRAFTER = click.option(
@@ -61,7 +61,7 @@ _SPECULATION = [
     click.option(
         "--proposer",
         metavar="A,B",
-        help="Who drafts: names in order, the first with a draft wins. Default: lookup, drafters, draft_model.",
+        help="Who drafts: names in order, the first with a draft wins. Default: suffix, lookup, drafters, draft_model.",
     ),
     click.option(
         "--rule",

@@ -8,10 +8,12 @@ from typing import Protocol
 
 from foredraft.drafters import checkpoint as checkpoints
 from foredraft.drafters.checkpoint import Checkpoint
+from foredraft.kv.cache import PagedKV
 from foredraft.models.compatibility import tokens_sha256
 from foredraft.models.decoder import Decoder
 from foredraft.models.gguf_cursor import fail
 from foredraft.models.tokenizer import Tokenizer
+from foredraft.ops.base import Batch
 
 KVShape = tuple[int, int, int]  # layers, KV heads and their size: what a cache of keys and values is made for
 
@@ -27,14 +29,19 @@ _NETWORKS = {
 class Drafter(Protocol):
     """A network ready to run for its target.
 
-    kind: one of checkpoint.KINDS, and the name of its proposer. kv_shape: of its cache of keys and values; None for
-    none.
+    kind: one of checkpoint.KINDS, and the name of its proposer. kv_shape: of its cache of keys and values; None where
+    it has none. vocab_size: the target's.
     """
 
     kind: str
+    vocab_size: int
 
     @property
     def kv_shape(self) -> KVShape | None: ...
+
+    def rehearse(self, batch: Batch, kv: PagedKV) -> object:
+        """One pass over as many rows as the batch has, as drafting runs it, whose hidden states mean nothing: for
+        measuring what it takes. kv: of `kv_shape`, written to."""
 
 
 def load(path: str | os.PathLike[str], target: Decoder, tokenizer: Tokenizer) -> Drafter:

@@ -14,8 +14,10 @@ import numpy as np
 
 from foredraft.core import FloatArray, IntArray
 from foredraft.drafters.checkpoint import Checkpoint
+from foredraft.kv.cache import PagedKV
 from foredraft.models.decoder import Decoder
 from foredraft.models.gguf_cursor import fail
+from foredraft.ops.base import Batch
 from foredraft.ops.reference import rms_norm, silu
 
 
@@ -92,6 +94,10 @@ class MedusaHeads:
             return logits.reshape(len(heads), len(x), -1)
         outputs = self._outputs[: len(heads)]
         return np.stack([ops.project(h, None, eps, (output,))[0] for h, output in zip(states, outputs, strict=True)])
+
+    def rehearse(self, batch: Batch, kv: PagedKV) -> object:
+        hidden = self._target.arch.hidden
+        return self.logits(np.zeros((len(batch.tokens), hidden), np.float32), self.num_heads)
 
 
 def _names(checkpoint: Checkpoint) -> _Names:

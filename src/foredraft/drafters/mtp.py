@@ -71,6 +71,9 @@ class MtpBlock(Recurrent):
         [logits] = ops.project(out, None, eps, (parts.output,))
         return logits, out
 
+    def rehearse(self, batch: Batch, kv: PagedKV) -> object:
+        return self.forward(batch, np.zeros((len(batch.tokens), self._target.arch.hidden), np.float32), kv)
+
 
 def of_target(target: Decoder) -> MtpBlock | None:
     """The block in the target's own file, if there is one; its tensors are named as in llama.cpp.

@@ -18,7 +18,7 @@ from foredraft.engine.scheduler import Slice
 from foredraft.engine.sequence import Sequence as EngineSequence
 from foredraft.governor.governor import Governor
 from foredraft.governor.plan import Choice
-from foredraft.governor.turns import Load, Run, Turn
+from foredraft.governor.turns import Load, Run, Runner, Turn
 from foredraft.proposers.base import GoesOn, Proposer, check_draft, whole
 from foredraft.steps import StepRecord
 
@@ -40,6 +40,11 @@ class Drafting:
         self._asked: set[int] = set()  # contexts that a proposer may hold something of
         self._readers = {name for name, proposer in proposers.items() if proposer.taps}
         self._taps = sorted({tap for name in self._readers for tap in proposers[name].taps})
+        self._runners = {
+            name: Runner(each.ends_drafts, each.drafts_at_once, each.most_catch_up)
+            for name, each in proposers.items()
+            if not each.is_free
+        }
         self.begin(())
 
     def begin(self, running: Sequence[EngineSequence]) -> None:
@@ -236,11 +241,7 @@ class Drafting:
         sequence = part.sequence
         budget = part.draft_budget if sequence.context.id in self._governed else 0
         names = sequence.proposers if budget else ()
-        runners = {
-            name: self._proposers[name].ends_drafts
-            for name in names
-            if not self._proposers[name].is_free and self._may(sequence, name)
-        }
+        runners = {name: self._runners[name] for name in names if name in self._runners and self._may(sequence, name)}
         width = self._width(sequence, "auto")
         widths = {name: width for name in runners if self._proposers[name].grows_trees}
         return Turn(sequence.context, sequence.route, budget, runners, sequence.room + 1, widths)
@@ -253,6 +254,7 @@ class Drafting:
         drafts = self._ask(name, contexts, budgets, widths, self._governor.goes_on(name, turns))
         ids = [context.id for context in contexts]
         self._runs[name] = Run(
+            runner=self._runners[name],
             budgets=dict(zip(ids, budgets, strict=True)),
             num_tokens={context_id: len(draft.tokens) for context_id, draft in drafts.items()},
             context_lens={context.id: len(context.tokens) for context in contexts},

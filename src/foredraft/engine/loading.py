@@ -61,7 +61,7 @@ class Models:
     @property
     def proposers(self) -> tuple[str, ...]:
         """Who drafts where nothing else is said, in order."""
-        return ("lookup", *self.drafters, *(("draft_model",) if self.draft else ()))
+        return ("suffix", "lookup", *self.drafters, *(("draft_model",) if self.draft else ()))
 
     @property
     def page_bytes(self) -> int:

@@ -78,6 +78,8 @@ class Proposer(ABC):
     name: str
     is_free: bool = False  # a draft costs next to nothing, so it may be made first and judged then
     ends_drafts: bool = False  # `propose_while` asks whether to go on
+    drafts_at_once: bool = False  # one pass of its model makes the whole draft, not one for each depth
+    most_catch_up: int | None = None  # most tokens that came without it and that it reads before it drafts; None: all
     grows_trees: bool = False  # `propose_while` takes widths above 1
     taps: tuple[int, ...] = ()  # whose hidden states of the target it reads; see Decoder.forward_tapped
 

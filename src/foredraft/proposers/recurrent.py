@@ -86,7 +86,7 @@ class RecurrentProposer(Proposer):
     def _start(self, number: int, context: Context, budget: int, width: int) -> Growth | None:
         """Reserve rows for what is to come; None where features, positions or room are lacking."""
         state, num_final = self._states.get(context.id), len(context.tokens) - 1
-        if state is None or state.features.end != num_final or state.num_read == num_final:
+        if state is None or state.features.end != num_final or num_final in (state.num_read, state.features.start):
             return None
         if state.num_read < state.features.start or not state.num_read:
             self._begin(state, context)
