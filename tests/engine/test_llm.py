@@ -256,9 +256,9 @@ def test_many_requests_share_a_small_cache(llama):
         ({"ops": "cuda"}, ConfigError, "unknown op set 'cuda'; known are native, reference"),
         ({"threads": 0}, ConfigError, "threads is 0; allowed is 1 to"),
         (
-            {"proposers": ["medusa"]},
+            {"proposers": ["oracle"]},
             ConfigError,
-            "unknown proposer 'medusa'; known are draft_model, eagle, eagle3, grammar, lookup",
+            "unknown proposer 'oracle'; known are draft_model, eagle, eagle3, grammar, lookup, medusa, mtp",
         ),
         ({"proposers": ["draft_model"]}, ConfigError, "proposer draft_model needs a draft model"),
         ({"draft": "nowhere.gguf"}, ModelError, "nowhere.gguf"),
