@@ -14,6 +14,7 @@ from foredraft.governor.cost_curve import CostCurve, Curves
 from foredraft.governor.governor import Governor, Load, Turn
 from foredraft.governor.plan import Snapshot
 from foredraft.governor.profile import Point
+from foredraft.governor.turns import Runner
 from foredraft.sampling.noise import noise_key
 from traces import tried
 
@@ -29,7 +30,9 @@ class Drafting:
     the target's pass, which takes 10 ms.
     """
 
-    def __init__(self, num_turns: int, draft_s: float, row_s: float = 0.0, further_s: float = 0.0) -> None:
+    def __init__(
+        self, num_turns: int, draft_s: float, row_s: float = 0.0, further_s: float = 0.0, is_at_once: bool = False
+    ) -> None:
         target, draft = (
             CostCurve(Point(rows, 0, (first + (rows - 1) * more) * 1e3, 0) for rows in (1, 2, 64))
             for first, more in ((0.01, row_s), (draft_s, further_s))
@@ -41,8 +44,9 @@ class Drafting:
             for grade, alpha in enumerate(ALPHAS):
                 outcome = tried([grade], int(number < 20 * alpha), number >= 20 * alpha)
                 self.governor.acceptance.observe(99, ROUTE, RUN, outcome)
+        runners = {RUN: Runner(ends_drafts=True, drafts_at_once=is_at_once)}
         turns = [
-            Turn(Context(i, [1, 2, 3], 2, SamplingParams(), noise_key(i, 0), "exact"), ROUTE, 4, {RUN: True}, 99)
+            Turn(Context(i, [1, 2, 3], 2, SamplingParams(), noise_key(i, 0), "exact"), ROUTE, 4, runners, 99)
             for i in range(num_turns)
         ]
         self.plan = self.governor.plan(turns, {}, Load(num_turns, 0, 0, 0.0, False))
@@ -112,3 +116,12 @@ def test_no_other_drafts_are_worth_more(drafts, draft_s, row_s, further_s) -> No
     others = (each for count in range(len(drafts) + 1) for each in combinations(drafts, count))
     assert found == pytest.approx(max(drafting.worth(drafts, each) for each in others), abs=1e-9)
     assert found >= -1e-9
+
+
+def test_a_draft_that_is_there_at_once_goes_on_as_long_as_its_rows_pay():
+    """What its pass took is spent already."""
+    dear = Drafting(1, draft_s=0.02)
+    at_once = Drafting(1, draft_s=0.02, is_at_once=True)
+    assert not dear.goes_on({0: [2]})
+    assert set(at_once.goes_on({0: [2]})) == {0}
+    assert not Drafting(1, draft_s=0.02, row_s=0.009, is_at_once=True).goes_on({0: [0]})

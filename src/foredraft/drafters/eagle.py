@@ -70,9 +70,6 @@ class EagleHead(Recurrent):
         [logits] = self._ops.project(wanted, self._output_norm, self._eps, (self._output,))
         return logits, self._leave(wanted)
 
-    def rehearse(self, batch: Batch, kv: PagedKV) -> object:
-        return self.forward(batch, np.zeros((len(batch.tokens), self.hidden), np.float32), kv)
-
     @abstractmethod
     def _enter(self, embedded: FloatArray, hidden: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The residual stream, of its own memory, and what attention reads."""

@@ -74,6 +74,9 @@ class MedusaHeads:
     def num_heads(self) -> int:
         return len(self._layers)
 
+    def rehearse(self, batch: Batch, kv: PagedKV) -> object:
+        return self.logits(np.zeros((len(batch.tokens), self._target.arch.hidden), np.float32), self.num_heads)
+
     def logits(self, hidden: FloatArray, count: int) -> FloatArray:
         """What the first `count` heads make of hidden states of the target before its output norm, [rows, hidden].
 

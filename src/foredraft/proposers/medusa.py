@@ -22,6 +22,8 @@ class MedusaProposer(Proposer):
 
     name = "medusa"
     ends_drafts = True
+    drafts_at_once = True
+    most_catch_up = 0
     grows_trees = True
 
     def __init__(self, heads: MedusaHeads, eos_ids: Collection[int]) -> None:
