@@ -26,7 +26,7 @@ from foredraft.bench.workloads import select
 from foredraft.cli.files import check_writable, write_json
 from foredraft.cli.options import prompt_tokens, split_names
 from foredraft.core import BoolArray
-from foredraft.governor.profile import measure, pass_bytes
+from foredraft.governor.profile import Network, measure, pass_bytes
 from foredraft.kv.batch import BatchBuilder
 from foredraft.kv.cache import PAGE_SIZE, PagedKV
 from foredraft.models import catalog, gguf
@@ -111,7 +111,7 @@ def passes(draft: str, rounds: int, wanted: Sequence[str], json_path: Path) -> N
     times_ms: dict[str, list[float]] = {name: [] for name in decoders}
     for number in range(rounds):
         for name in list(decoders) if number % 2 == 0 else reversed(list(decoders)):
-            [point] = measure(decoders[name], [1], [CONTEXT], rounds=1)
+            [point] = measure(Network.of(decoders[name]), [1], [CONTEXT], rounds=1)
             times_ms[name].append(point.ms)
     found = []
     for name, decoder in decoders.items():
