@@ -140,7 +140,7 @@ def passes(
             f"{found[-1]['median_ms']:.2f} ms, least {found[-1]['min_ms']:.2f} ms, over all {ratio.mean:.3f} "
             f"({ratio.low or 0:.3f} to {ratio.high or 0:.3f})"
         )
-    options = {
+    how = {
         "rounds": rounds,
         "cpu_time": cpu_time,
         "context": CONTEXT,
