@@ -29,7 +29,9 @@ def test_the_targets_own_block_drafts_by_itself(with_block):
     llm = LLM(with_block)
     assert llm.proposers == ("suffix", "lookup", "mtp")
     assert set(llm.files) == {"model"}
-    [result] = llm.generate("xyz", SamplingParams(max_tokens=30, ignore_eos=True), Speculation(mode="on", k=3, proposers=("mtp",)))
+    [result] = llm.generate(
+        "xyz", SamplingParams(max_tokens=30, ignore_eos=True), Speculation(mode="on", k=3, proposers=("mtp",))
+    )
     assert result.stats.num_drafts_by_proposer["mtp"] > 5
 
 
