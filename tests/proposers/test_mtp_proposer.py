@@ -9,6 +9,7 @@ import pytest
 import tiny
 import tiny_drafters
 from foredraft import LLM, SamplingParams, Speculation
+from foredraft.core import SpeculationStats
 from foredraft.errors import ConfigError, ModelError
 from gguf_writer import write_gguf
 
@@ -70,3 +71,38 @@ def test_drafts_change_no_byte(with_block, without, temperature):
             drafted = llm.generate(PROMPTS, params, Speculation(mode="on", k=3, proposers=("mtp",)))
             assert [each.token_ids for each in drafted] == [each.token_ids for each in plain]
             assert sum(each.stats.num_drafts_by_proposer["mtp"] for each in drafted) > 50
+
+
+TRAINED = Path(__file__).parents[1] / "data" / "tiny_mtp.gguf"  # see make_tiny_mtp.py
+TEXTS = ["Ann ", "count: 7", "for x in", '{"name": "Eva"', "12 + "]
+
+
+@pytest.mark.parametrize("temperature", [0, 0.7])
+def test_a_trained_block_is_right_most_of_the_time(temperature):
+    """Where it goes on from its own hidden states too; and the text is what it is without."""
+    llm = LLM(TRAINED)
+    params = [SamplingParams(max_tokens=80, temperature=temperature, seed=n) for n in range(len(TEXTS))]
+    plain = llm.generate(TEXTS, params, Speculation(mode="off"))
+    drafted = llm.generate(TEXTS, params, Speculation(mode="on", k=4, proposers=("mtp",)))
+    assert [each.token_ids for each in drafted] == [each.token_ids for each in plain]
+    total = SpeculationStats()
+    for each in drafted:
+        total.add(each.stats)
+    assert total.alpha > 0.75
+    assert total.accepted_per_position[3] > 0.4 * total.num_drafts
+    assert total.num_steps < 0.5 * total.num_tokens
+
+
+@pytest.mark.parametrize("rule", ["rejection", "block"])
+def test_a_trained_block_under_other_rules(rule):
+    params = SamplingParams(max_tokens=80, temperature=0.7, seed=3)
+    results = LLM(TRAINED).generate(TEXTS, params, Speculation(mode="on", k=4, proposers=("mtp",), rule=rule))
+    assert sum(each.stats.num_accepted for each in results) > 0.5 * sum(each.stats.num_tokens for each in results)
+
+
+def test_trees_of_a_trained_block():
+    llm, params = LLM(TRAINED), SamplingParams(max_tokens=80)
+    plain = llm.generate(TEXTS, params, Speculation(mode="off"))
+    trees = llm.generate(TEXTS, params, Speculation(mode="on", k=8, proposers=("mtp",), tree_width=3))
+    assert [each.token_ids for each in trees] == [each.token_ids for each in plain]
+    assert sum(each.stats.num_accepted for each in trees) > 0.6 * sum(each.stats.num_tokens for each in trees)

@@ -98,10 +98,6 @@ class MedusaHeads:
         outputs = self._outputs[: len(heads)]
         return np.stack([ops.project(h, None, eps, (output,))[0] for h, output in zip(states, outputs, strict=True)])
 
-    def rehearse(self, batch: Batch, kv: PagedKV) -> object:
-        hidden = self._target.arch.hidden
-        return self.logits(np.zeros((len(batch.tokens), hidden), np.float32), self.num_heads)
-
 
 def _names(checkpoint: Checkpoint) -> _Names:
     """How many heads and layers there are is told by the tensors: the configurations of published heads are wrong."""

@@ -33,14 +33,17 @@ class Medusa(Head):
     kind = "medusa"
     _rows: Tensor
     _norm: Tensor
+    _sizes: Tensor
 
     def __init__(self, target: TargetWeights, draft_tokens: IntArray, num_positions: int) -> None:
         super().__init__()
         self.num_positions = num_positions
         self._target, self._draft_tokens, hidden = target, draft_tokens, target.arch.hidden
+        # Both matrices are of hidden states divided by their sizes.
         self.layers = nn.Parameter(torch.zeros(num_positions, hidden, hidden))
         self.biases = nn.Parameter(torch.zeros(num_positions, hidden))
         self.turns = nn.Parameter(torch.eye(hidden).repeat(num_positions, 1, 1))
+        self.register_buffer("_sizes", torch.ones(hidden))
         self.register_buffer("_rows", torch.from_numpy(target.output_rows(draft_tokens)), persistent=False)
         self.register_buffer("_norm", torch.from_numpy(target.output_norm()), persistent=False)
         places = np.full(target.vocab_size, -1)
@@ -51,11 +54,15 @@ class Medusa(Head):
     def start(self, batches: Iterable[Batch]) -> None:
         """Begin as the best linear guesses of the target's later hidden states, by least squares over some batches."""
         sums = [LeastSquares(RIDGE) for _ in range(self.num_positions)]
+        squares, count = torch.zeros(self._sizes.shape), 0
         for document in (document for batch in batches for document in batch.documents):
             x = self._hidden(document)
+            squares, count = squares + x.square().sum(0), count + len(x)
             for ahead, each in enumerate(sums, 1):
                 each.add(x[:-ahead], x[ahead:])
-        self.turns.copy_(torch.stack([each.solve() for each in sums]))
+        # Some states are many times as large as others; a step of training must not be.
+        self._sizes.copy_((squares / count).sqrt())
+        self.turns.copy_(torch.stack([each.solve() for each in sums]) * self._sizes)
 
     def loss(self, batch: Batch) -> Tensor:
         total, weight = torch.zeros(()), 0.0
@@ -109,11 +116,11 @@ class Medusa(Head):
         }
 
     def tensors(self) -> Mapping[str, NDArray[Any]]:
-        tensors: dict[str, NDArray[Any]] = {"token_map": self._draft_tokens}
+        tensors: dict[str, NDArray[Any]] = {"token_map": self._draft_tokens.astype(np.int64)}
         for head in range(self.num_positions):
-            tensors[f"blocks.{head}.layers.0.weight"] = numpy_of(self.layers[head])
+            tensors[f"blocks.{head}.layers.0.weight"] = numpy_of(self.layers[head] / self._sizes)
             tensors[f"blocks.{head}.layers.0.bias"] = numpy_of(self.biases[head])
-            tensors[f"lm_heads.{head}.weight"] = numpy_of(self._rows @ self.turns[head])
+            tensors[f"lm_heads.{head}.weight"] = numpy_of(self._rows @ (self.turns[head] / self._sizes))
         return tensors
 
     def _hidden(self, document: Document) -> Tensor:
@@ -122,5 +129,5 @@ class Medusa(Head):
         return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self._target.arch.norm_eps) * self._norm
 
     def _logits(self, x: Tensor, head: int) -> Tensor:
-        h = x + F.silu(x @ self.layers[head].T + self.biases[head])
-        return h @ self.turns[head].T @ self._rows.T
+        h = x + F.silu(F.linear(x / self._sizes, self.layers[head], self.biases[head]))
+        return (h / self._sizes) @ self.turns[head].T @ self._rows.T
