@@ -87,7 +87,9 @@ class Eagle3(Head):
             return nn.Parameter(torch.randn(*shape, generator=generator) * SMALL)
 
         width = self._heads * self._head_dim
-        self.fc = small(hidden, (len(taps) - 1) * hidden)
+        self.fc = small(hidden, (len(taps) - 1) * hidden)  # of features divided by their sizes
+        self._sizes: Tensor
+        self.register_buffer("_sizes", torch.ones(self.fc.shape[1]))
         self.hidden_norm, self.input_layernorm = nn.Parameter(torch.ones(hidden)), nn.Parameter(torch.ones(hidden))
         self.q_proj, self.k_proj, self.v_proj = (small(width, 2 * hidden) for _ in range(3))
         self.q_bias, self.k_bias = nn.Parameter(torch.zeros(width)), nn.Parameter(torch.zeros(width))
@@ -112,26 +114,46 @@ class Eagle3(Head):
 
         `fc` tells the last hidden state of a position from those that are tapped. Two thirds of the heads look at their
         own row only (constant queries and keys, which the rotary embedding makes fall with distance) and add what that
-        and the next token's embedding say about the next position. The feed-forward part adds nothing yet.
+        and the next token's embedding say about the next position. The feed-forward part begins with the activations of
+        the target's last layer, of which it tells what is still lacking.
         """
         hidden = self._target.arch.hidden
-        to_last, to_next = LeastSquares(RIDGE), LeastSquares(RIDGE)
+        to_last, to_next, to_rest = LeastSquares(RIDGE), LeastSquares(RIDGE), LeastSquares(RIDGE)
         rows = [_Rows(document) for batch in batches for document in batch.documents]
         for each in rows:
             features = _float(each.document.features)
             to_last.add(features[:, :-hidden], _unit(features[:, -hidden:]))
-        self.fc.copy_(to_last.solve())
+        # Some of a target's features are a thousand times as large as others; a step of training must not be.
+        self._sizes.copy_(to_last.input_sizes)
+        self.fc.copy_(to_last.solve() * self._sizes)
         for each in rows:
-            features = _float(each.document.features)
-            now = features[:-1, :-hidden] @ self.fc.T
-            to_next.add(self._inputs(each.tokens(1), now), _unit(features[1:, -hidden:]) - now)
+            now, inputs, wanted = self._for_start(each)
+            to_next.add(inputs, wanted - now)
         rank = min(round(self._heads * OWN_ROW) * self._head_dim, hidden)
         self.o_proj[:, :rank], self.v_proj[:rank] = to_next.solve_in(rank)
-        by_head = (self._heads, 2, self._head_dim // 2)
+        for each in rows:
+            now, inputs, wanted = self._for_start(each)
+            guess = now + inputs @ self.v_proj[:rank].T @ self.o_proj[:, :rank].T
+            to_rest.add(self._activations(guess), wanted - guess)
+        self.down_proj.copy_(to_rest.solve())
         num_own = -(-rank // self._head_dim)
         for weight, bias in ((self.q_proj, self.q_bias), (self.k_proj, self.k_bias)):
             weight[: num_own * self._head_dim] = 0
-            bias.view(by_head)[:num_own, 0, :SHARP_PAIRS] = (SHARPNESS / SHARP_PAIRS) ** 0.5 * self._head_dim**0.25
+            by_head = bias.view(self._heads, 2, self._head_dim // 2)
+            by_head[:num_own, 0, :SHARP_PAIRS] = (SHARPNESS / SHARP_PAIRS) ** 0.5 * self._head_dim**0.25
+
+    def _for_start(self, rows: _Rows) -> tuple[Tensor, Tensor, Tensor]:
+        """Of every row what enters the residual stream and what attention reads, and what should come out."""
+        features, hidden = _float(rows.document.features), self._target.arch.hidden
+        now = self._fused(features[:-1, :-hidden])
+        return now, self._inputs(rows.tokens(1), now), _unit(features[1:, -hidden:])
+
+    def _fused(self, features: Tensor) -> Tensor:
+        return (features / self._sizes) @ self.fc.T
+
+    def _activations(self, x: Tensor) -> Tensor:
+        normed = self._normed(x, self.post_attention_layernorm)
+        return F.silu(normed @ self.gate_proj.T) * (normed @ self.up_proj.T)
 
     def loss(self, batch: Batch) -> Tensor:
         rows = [_Rows(document) for document in batch.documents]
@@ -194,7 +216,7 @@ class Eagle3(Head):
         }
 
     def tensors(self) -> Mapping[str, NDArray[Any]]:
-        places = {"fc": "fc", "norm": "norm", "lm_head": "lm_head"}
+        places = {"norm": "norm", "lm_head": "lm_head"}
         for name in ("hidden_norm", "input_layernorm", "post_attention_layernorm"):
             places[name] = f"midlayer.{name}"
         places |= {f"{name}_proj": f"midlayer.self_attn.{name}_proj" for name in "qkvo"}
@@ -202,6 +224,7 @@ class Eagle3(Head):
         tensors: dict[str, NDArray[Any]] = {
             f"{place}.weight": numpy_of(getattr(self, name)) for name, place in places.items()
         }
+        tensors["fc.weight"] = numpy_of(self.fc / self._sizes)
         for name in "qk":
             tensors[f"midlayer.self_attn.{name}_proj.bias"] = numpy_of(getattr(self, f"{name}_bias"))
         tensors["d2t"] = self._draft_tokens.astype(np.int64) - np.arange(len(self._draft_tokens))
@@ -220,7 +243,7 @@ class Eagle3(Head):
         s + 1 of them guess tokens that the document has not."""
         counts = [each.count for each in rows]
         features = np.concatenate([each.document.features[: each.num_rows] for each in rows])
-        x = torch.from_numpy(features[:, : self.fc.shape[1]].astype(np.float32)) @ self.fc.T
+        x = self._fused(_float(features[:, : self.fc.shape[1]]))
         inputs = self._inputs(np.concatenate([each.tokens(1) for each in rows]), x)
         positions = torch.from_numpy(np.concatenate([np.arange(each.num_rows) for each in rows]))
         sizes = [each.num_rows for each in rows]
@@ -246,8 +269,7 @@ class Eagle3(Head):
                 for i, row in enumerate(rows)
             ]
             x = x + torch.cat(attended) @ self.o_proj.T
-            normed = self._normed(x, self.post_attention_layernorm)
-            x = x + (F.silu(normed @ self.gate_proj.T) * (normed @ self.up_proj.T)) @ self.down_proj.T
+            x = x + self._activations(x) @ self.down_proj.T
             yield list(torch.split(self._normed(x, self.norm) @ self.lm_head.T, counts))
 
     def _inputs(self, tokens: IntArray, hidden: Tensor) -> Tensor:
