@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,5 +153,26 @@ def _heat_cell(axes: Axes, place: tuple[int, int], ratio: Ratio | None, bound: f
 
 
 def _save(figure: Figure, path: Path) -> None:
+    with replacing(path) as part:
+        figure.savefig(part, format=path.suffix[1:].lower(), dpi=150)
+
+
+def draw_training(path: Path, record: Mapping[str, Any]) -> None:
+    """Write the plot: the share of drafts accepted up to each position over the answer tokens that were seen."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    tokens = [point["tokens"] for point in record["points"]]
+    for position, shares in enumerate(zip(*(point["acceptance"] for point in record["points"]), strict=True), 1):
+        axes.plot(tokens, shares, marker=".", label=f"position {position}")
+    axes.set(
+        xlabel="answer tokens trained on",
+        ylabel="drafts accepted up to a position (held out)",
+        title=f"{record['kind']} for {record['target']['file']}",
+        ylim=(0, None),
+    )
+    axes.grid(alpha=0.3)
+    axes.legend()
     with replacing(path) as part:
         figure.savefig(part, format=path.suffix[1:].lower(), dpi=150)

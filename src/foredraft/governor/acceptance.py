@@ -1,7 +1,7 @@
 """How likely drafted tokens are to be accepted: learned per route, proposer, grade and depth, and forgotten again.
 
-A trial is a drafted token of which all before it were accepted; alpha is the share of trials that are accepted. Where
-no grade is given, those count that were the first guess for their place; a sibling is known by its grade. Trials
+A trial is a drafted token of which all before it were accepted; alpha is the share of trials that are accepted. A grade
+that is not given stands for all first guesses for their places, or for all siblings of those. Trials
 are counted at several levels, from all traffic of a proposer down to one sequence. An estimate starts at the most
 general level and is corrected by each more special one as far as that has trials: with n trials, of which a were
 accepted, an estimate m becomes (a + STRENGTH m) / (n + STRENGTH). That is the mean of a Beta posterior whose prior is
@@ -20,7 +20,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from foredraft.governor.change import Change
-from foredraft.governor.trials import Trial
+from foredraft.governor.trials import SIBLING, Trial
 
 # Chosen by log loss and calibration on recorded drafts of lookup and of a draft model (benchmarks/governor.md). Those
 # are as well explained by longer memories of a route, with which hundreds of steps pass until a change has settled.
@@ -174,7 +174,7 @@ class Acceptance:
         seen: dict[Hashable, list[bool]] = {}
         beyond: dict[tuple[str, int | None], list[float]] = {}
         for grade, depth, is_accepted, is_first in trials:
-            for each in {grade, None} if is_first else {grade}:
+            for each in {grade, None if is_first else SIBLING}:
                 for key in _keys(route, proposer, each, depth):
                     seen.setdefault(key, []).append(is_accepted)
                 expected = self._of_route(route, proposer, each, depth)

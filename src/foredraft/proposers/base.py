@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from foredraft.core import Context, Draft, FloatArray, Verdict
 from foredraft.drafters.loading import Drafter
+from foredraft.errors import ConfigError
 from foredraft.kv.cache import PagedKV
 from foredraft.models.decoder import Decoder
 from foredraft.proposers.suffix_memory import SuffixMemory
@@ -47,6 +48,12 @@ class Resources:
     draft: DraftModel | None
     suffixes: SuffixMemory | None = None
     drafters: Mapping[str, LoadedDrafter] = field(default_factory=dict)
+
+    def drafter(self, kind: str) -> LoadedDrafter:
+        """Raises ConfigError where no drafter of this kind was loaded."""
+        if kind not in self.drafters:
+            raise ConfigError(f"proposer {kind} needs a drafter of this kind; name one with --drafter")
+        return self.drafters[kind]
 
 
 # Which drafts are worth another pass: by each one's number in the call, the tokens that would get a child in it, as the
