@@ -147,7 +147,7 @@ def passes(
         "threads": _native.num_threads(),
         "isa": _native.isa(),
     }
-    write_json(json_path, {"provenance": provenance({"draft": path}, {**how, "context": CONTEXT}), "passes": found})
+    write_json(json_path, {"provenance": provenance({"draft": path}, how), "passes": found})
 
 
 def _vocabularies(path: Path, wanted: Sequence[str]) -> dict[str, BoolArray]:
