@@ -101,7 +101,7 @@ def float64(weights):
 
 
 def loaded(values):
-    tensor = quantizers.quantized(make_tensor("w", TensorType.F32, values), TensorType.Q8_0)
+    tensor = quantizers.quantized(make_tensor("w", TensorType.F32, values))
     return quants.dequantize(tensor.type, tensor.data).reshape(values.shape)
 
 

@@ -65,7 +65,7 @@ class MedusaHeads:
         self.target_ids = _target_ids(checkpoint, target)
         size, kept = _output_size(checkpoint, names, self.target_ids, target.vocab_size)
         _check_width(checkpoint, names, hidden)
-        weights = checkpoint.weights(target.ops, target.weight_type)
+        weights = checkpoint.weights(target.ops)
         self._layers = [[weights.matrix(name, hidden, hidden) for name in head] for head in names.layers]
         self._outputs = [weights.matrix(name, size, hidden, kept) for name in names.outputs] or [target.output]
         weights.check_all_used()

@@ -160,9 +160,13 @@ class Governor:
             return draft
         assert self._snapshot is not None
         assert self._plan is not None
-        survival = self.acceptance.survival(turn.context.id, turn.route, draft.proposer, grades(draft), draft.parents)
         least = worth_of_row(self._snapshot, self._plan)
-        return draft.cut(max(1, sum(chance >= least for chance in survival)))
+        survival: list[float] = []
+        for parent, depth, grade in zip(draft.parents, draft.depths, grades(draft), strict=True):
+            # The mean, not a cautious chance: a sibling that is cut before it is known would never be known.
+            alpha = self.acceptance.alpha(turn.context.id, turn.route, draft.proposer, grade, depth)
+            survival.append(alpha * (survival[parent] if parent >= 0 else 1.0))
+        return draft.cut(max(place for place, chance in enumerate(survival, 1) if place == 1 or chance >= least))
 
     def spent(self, seconds: float) -> None:
         """Deciding took so long, asking for free drafts included."""

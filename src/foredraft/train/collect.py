@@ -16,15 +16,14 @@ from foredraft import ops
 from foredraft.core import Context, Draft, FloatArray, SamplingParams, Speculation
 from foredraft.engine import memory
 from foredraft.engine.engine import Engine
+from foredraft.engine.loading import load_target
 from foredraft.engine.requests import Request, SequenceMaker
 from foredraft.engine.sequence import Sequence as EngineSequence
 from foredraft.errors import ConfigError, RequestError
 from foredraft.kv.cache import PAGE_SIZE, PagedKV
-from foredraft.models import catalog, gguf
+from foredraft.models import catalog
 from foredraft.models.chat import ChatTemplate
 from foredraft.models.compatibility import tokens_sha256
-from foredraft.models.decoder import Decoder
-from foredraft.models.tokenizer import Tokenizer
 from foredraft.proposers.base import Proposer
 from foredraft.provenance import identity
 from foredraft.train.prompts import TrainingPrompt
@@ -97,11 +96,8 @@ class Collector:
         threads: int | None = None,
     ) -> None:
         path = catalog.resolve(target)
-        file = gguf.read(path)
-        self._tokenizer = Tokenizer.from_metadata(file.metadata)
-        decoder = Decoder(file, ops.create("native", threads))
+        decoder, self._tokenizer, source = load_target(path, ops.create("native", threads))
         arch = decoder.arch
-        source = file.metadata.get("tokenizer.chat_template")
         self._template = ChatTemplate.from_source(source, self._tokenizer) if source else None
         taps = default_taps(arch.num_layers)
         self._max_tokens, self._concurrency, self._seed, self._folder = max_tokens, concurrency, seed, folder

@@ -50,7 +50,9 @@ class Eagle3(Unrolled):
             return nn.Parameter(torch.randn(*shape, generator=generator) * SMALL)
 
         width = self._heads * self._head_dim
-        self.fc = small(hidden, (len(taps) - 1) * hidden)
+        self.fc = small(hidden, (len(taps) - 1) * hidden)  # of features divided by their sizes
+        self._sizes: Tensor
+        self.register_buffer("_sizes", torch.ones(self.fc.shape[1]))
         self.hidden_norm, self.input_layernorm = nn.Parameter(torch.ones(hidden)), nn.Parameter(torch.ones(hidden))
         self.q_proj, self.k_proj, self.v_proj = (small(width, 2 * hidden) for _ in range(3))
         self.q_bias, self.k_bias = nn.Parameter(torch.zeros(width)), nn.Parameter(torch.zeros(width))
@@ -66,26 +68,39 @@ class Eagle3(Unrolled):
 
         `fc` tells the last hidden state of a position from those that are tapped. Two thirds of the heads look at their
         own row only (constant queries and keys, which the rotary embedding makes fall with distance) and add what that
-        and the next token's embedding say about the next position. The feed-forward part adds nothing yet.
+        and the next token's embedding say about the next position. The feed-forward part begins with the activations of
+        the target's last layer, of which it tells what is still lacking.
         """
         hidden = self._target.arch.hidden
-        to_last, to_next = LeastSquares(RIDGE), LeastSquares(RIDGE)
+        to_last, to_next, to_rest = LeastSquares(RIDGE), LeastSquares(RIDGE), LeastSquares(RIDGE)
         rows = [Rows(document) for batch in batches for document in batch.documents]
         for each in rows:
             features = float_of(each.document.features)
             to_last.add(features[:, :-hidden], unit(features[:, -hidden:]))
-        self.fc.copy_(to_last.solve())
+        # Some of a target's features are a thousand times as large as others; a step of training must not be.
+        self._sizes.copy_(to_last.input_sizes)
+        self.fc.copy_(to_last.solve() * self._sizes)
         for each in rows:
-            features = float_of(each.document.features)
-            now = features[:-1, :-hidden] @ self.fc.T
-            to_next.add(self._entered(each.tokens(1), now)[1], unit(features[1:, -hidden:]) - now)
+            now, inputs, wanted = self._for_start(each)
+            to_next.add(inputs, wanted - now)
         rank = min(round(self._heads * OWN_ROW) * self._head_dim, hidden)
         self.o_proj[:, :rank], self.v_proj[:rank] = to_next.solve_in(rank)
-        by_head = (self._heads, 2, self._head_dim // 2)
+        for each in rows:
+            now, inputs, wanted = self._for_start(each)
+            guess = now + inputs @ self.v_proj[:rank].T @ self.o_proj[:, :rank].T
+            to_rest.add(self._activations(guess), wanted - guess)
+        self.down_proj.copy_(to_rest.solve())
         num_own = -(-rank // self._head_dim)
         for weight, bias in ((self.q_proj, self.q_bias), (self.k_proj, self.k_bias)):
             weight[: num_own * self._head_dim] = 0
-            bias.view(by_head)[:num_own, 0, :SHARP_PAIRS] = (SHARPNESS / SHARP_PAIRS) ** 0.5 * self._head_dim**0.25
+            by_head = bias.view(self._heads, 2, self._head_dim // 2)
+            by_head[:num_own, 0, :SHARP_PAIRS] = (SHARPNESS / SHARP_PAIRS) ** 0.5 * self._head_dim**0.25
+
+    def _for_start(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        """Of every row what enters the residual stream and what attention reads, and what should come out."""
+        features = float_of(rows.document.features)
+        now, inputs = self._entered(rows.tokens(1), self._fused(features[:-1]))
+        return now, inputs, unit(features[1:, -self._target.arch.hidden :])
 
     def config(self) -> Mapping[str, Any]:
         arch = self._target.arch
@@ -110,7 +125,7 @@ class Eagle3(Unrolled):
         }
 
     def tensors(self) -> Mapping[str, NDArray[Any]]:
-        places = {"fc": "fc", "norm": "norm", "lm_head": "lm_head"}
+        places = {"norm": "norm", "lm_head": "lm_head"}
         for name in ("hidden_norm", "input_layernorm", "post_attention_layernorm"):
             places[name] = f"midlayer.{name}"
         places |= {f"{name}_proj": f"midlayer.self_attn.{name}_proj" for name in "qkvo"}
@@ -118,6 +133,7 @@ class Eagle3(Unrolled):
         tensors: dict[str, NDArray[Any]] = {
             f"{place}.weight": numpy_of(getattr(self, name)) for name, place in places.items()
         }
+        tensors["fc.weight"] = numpy_of(self.fc / self._sizes)
         for name in "qk":
             tensors[f"midlayer.self_attn.{name}_proj.bias"] = numpy_of(getattr(self, f"{name}_bias"))
         tensors["d2t"] = self._draft_tokens.astype(np.int64) - np.arange(len(self._draft_tokens))
@@ -128,7 +144,7 @@ class Eagle3(Unrolled):
         return self.fc.numel(), 0
 
     def _fused(self, features: Tensor) -> Tensor:
-        return features[:, : self.fc.shape[1]] @ self.fc.T
+        return (features[:, : self.fc.shape[1]] / self._sizes) @ self.fc.T
 
     def _entered(self, tokens: IntArray, hidden: Tensor) -> tuple[Tensor, Tensor]:
         embedded = self._normed(self._embedded(tokens), self.input_layernorm)

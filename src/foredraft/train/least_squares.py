@@ -20,9 +20,14 @@ class LeastSquares:
         self._xy = self._xy + x.T @ y
         self._num_rows += len(x)
 
+    @property
+    def input_sizes(self) -> Tensor:
+        """Root mean square of each input."""
+        return (self._xx.diagonal() / max(self._num_rows, 1)).sqrt().clamp_min(1e-6)
+
     def solve(self) -> Tensor:
         """W, float32 [outputs, inputs]."""
-        scale = self._xx.diagonal().clamp_min(1e-12).rsqrt()  # inputs of very different sizes are told apart anyway
+        scale: Tensor = 1 / (self.input_sizes * max(self._num_rows, 1) ** 0.5)
         scaled = scale[:, None] * self._xx * scale + self._ridge * torch.eye(len(scale))
         solved: Tensor = torch.linalg.solve(scaled.double(), (scale[:, None] * self._xy).double())
         return scale * solved.T.float()

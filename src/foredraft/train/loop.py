@@ -25,7 +25,7 @@ from foredraft.train.reader import Reader
 from foredraft.train.shards import write_atomically
 
 CHECKPOINT = "checkpoint.pt"
-WARM_UP, LAST_RATE = 0.05, 0.1  # of all steps; of the learning rate, at the end
+WARM_UP, LAST_RATE = 0.06, 0.05  # of all steps; of the learning rate, at the end
 GRADIENT_NORM = 1.0
 
 
@@ -33,13 +33,14 @@ GRADIENT_NORM = 1.0
 class Schedule:
     """How a head is trained.
 
-    epochs: passes over the data. learning_rate: the highest; it rises over the first steps and falls along a cosine.
+    epochs: passes over the data. learning_rate: the highest, of weights of size 1; it rises over the first steps
+    and falls along a cosine.
     interval: steps between evaluations, each of which writes a checkpoint. patience: evaluations in a row without a
     gain after which training ends. validation_tokens: held-out answer tokens that an evaluation looks at.
     """
 
     epochs: float = 2.0
-    learning_rate: float = 1e-3
+    learning_rate: float = 5e-3
     batch_tokens: int = 512
     interval: int = 50
     patience: int = 5
@@ -98,9 +99,8 @@ class Trainer:
     def __init__(self, head: Head, reader: Reader, schedule: Schedule, folder: Path) -> None:
         self._head, self._reader, self._schedule, self._folder = head, reader, schedule, folder
         self._parameters = [parameter for parameter in head.parameters() if parameter.requires_grad]
-        self._optimizer = torch.optim.AdamW(
-            self._parameters, lr=schedule.learning_rate, betas=(0.9, 0.95), weight_decay=0.0
-        )
+        groups = [{"params": [parameter], "size": _size(parameter)} for parameter in self._parameters]
+        self._optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
         self.training = Training()
         self._best_state: dict[str, Any] = {}
         self._validation = reader.validation(schedule.validation_tokens)
@@ -135,7 +135,8 @@ class Trainer:
 
     def _step(self, loss: Tensor) -> float:
         for group in self._optimizer.param_groups:
-            group["lr"] = self._schedule.learning_rate * _rate(self.training.step, self.num_steps)
+            rate = _rate(self.training.step, self.num_steps) * group["size"]
+            group["lr"] = self._schedule.learning_rate * rate
         self._optimizer.zero_grad()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self._parameters, GRADIENT_NORM)
@@ -204,6 +205,12 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
     except Exception as error:  # whatever the file holds
         raise ConfigError(f"{folder / CHECKPOINT} cannot be read ({error!s:.100}); remove it to begin anew") from None
     return saved
+
+
+def _size(parameter: Tensor) -> float:
+    """Root mean square of a tensor's weights: a step of Adam has one length for all, and would wipe out small ones that
+    have been fitted to large inputs."""
+    return max(parameter.detach().square().mean().sqrt().item(), 1e-4)
 
 
 def _rate(step: int, num_steps: int) -> float:

@@ -25,6 +25,7 @@ from foredraft.train.target import TargetWeights
 
 HEAD_WEIGHT = 0.8  # of a head's loss, relative to the one before (the paper's)
 RIDGE = 0.01  # relative to the inputs' own variance
+SMALL = 0.02  # standard deviation of weights that begin at random
 
 
 class Medusa(Head):
@@ -35,13 +36,17 @@ class Medusa(Head):
     _norm: Tensor
     _sizes: Tensor
 
-    def __init__(self, target: TargetWeights, draft_tokens: IntArray, num_positions: int) -> None:
+    def __init__(self, target: TargetWeights, draft_tokens: IntArray, num_positions: int, seed: int = 0) -> None:
         super().__init__()
         self.num_positions = num_positions
         self._target, self._draft_tokens, hidden = target, draft_tokens, target.arch.hidden
+        generator = torch.Generator().manual_seed(seed)
+
+        def small(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.randn(*shape, generator=generator) * SMALL)
+
         # Both matrices are of hidden states divided by their sizes.
-        self.layers = nn.Parameter(torch.zeros(num_positions, hidden, hidden))
-        self.biases = nn.Parameter(torch.zeros(num_positions, hidden))
+        self.layers, self.biases = small(num_positions, hidden, hidden), small(num_positions, hidden)
         self.turns = nn.Parameter(torch.eye(hidden).repeat(num_positions, 1, 1))
         self.register_buffer("_sizes", torch.ones(hidden))
         self.register_buffer("_rows", torch.from_numpy(target.output_rows(draft_tokens)), persistent=False)
@@ -53,16 +58,14 @@ class Medusa(Head):
     @torch.no_grad()
     def start(self, batches: Iterable[Batch]) -> None:
         """Begin as the best linear guesses of the target's later hidden states, by least squares over some batches."""
-        sums = [LeastSquares(RIDGE) for _ in range(self.num_positions)]
-        squares, count = torch.zeros(self._sizes.shape), 0
-        for document in (document for batch in batches for document in batch.documents):
-            x = self._hidden(document)
-            squares, count = squares + x.square().sum(0), count + len(x)
-            for ahead, each in enumerate(sums, 1):
-                each.add(x[:-ahead], x[ahead:])
+        states = [self._hidden(document) for batch in batches for document in batch.documents]
         # Some states are many times as large as others; a step of training must not be.
-        self._sizes.copy_((squares / count).sqrt())
-        self.turns.copy_(torch.stack([each.solve() for each in sums]) * self._sizes)
+        self._sizes.copy_(torch.cat(states).square().mean(0).sqrt())
+        for head in range(self.num_positions):
+            to_later = LeastSquares(RIDGE)
+            for x in states:
+                to_later.add(self._after_layer(x[: -1 - head], head), x[1 + head :])
+            self.turns[head] = to_later.solve()
 
     def loss(self, batch: Batch) -> Tensor:
         total, weight = torch.zeros(()), 0.0
@@ -129,5 +132,8 @@ class Medusa(Head):
         return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self._target.arch.norm_eps) * self._norm
 
     def _logits(self, x: Tensor, head: int) -> Tensor:
-        h = x + F.silu(F.linear(x / self._sizes, self.layers[head], self.biases[head]))
-        return (h / self._sizes) @ self.turns[head].T @ self._rows.T
+        return self._after_layer(x, head) @ self.turns[head].T @ self._rows.T
+
+    def _after_layer(self, x: Tensor, head: int) -> Tensor:
+        """Divided by the sizes of hidden states."""
+        return (x + F.silu(F.linear(x / self._sizes, self.layers[head], self.biases[head]))) / self._sizes

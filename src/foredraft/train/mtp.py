@@ -17,10 +17,12 @@ from foredraft.core import FloatArray, IntArray
 from foredraft.train.head import numpy_of
 from foredraft.train.least_squares import LeastSquares
 from foredraft.train.reader import Batch
+from foredraft.train.shards import Document
 from foredraft.train.target import TargetWeights
 from foredraft.train.unrolled import Rows, Unrolled, float_of, unit
 
 RIDGE = 0.01  # relative to the inputs' own variance
+SMALL = 0.02  # standard deviation of weights that begin at random
 
 
 class Mtp(Unrolled):
@@ -28,7 +30,7 @@ class Mtp(Unrolled):
 
     kind = "mtp"
 
-    def __init__(self, target: TargetWeights, draft_tokens: IntArray, num_positions: int) -> None:
+    def __init__(self, target: TargetWeights, draft_tokens: IntArray, num_positions: int, seed: int = 0) -> None:
         super().__init__(target, draft_tokens, num_positions, target.arch.num_kv_heads)
         hidden, layer = target.arch.hidden, target.last_layer()
 
@@ -41,21 +43,32 @@ class Mtp(Unrolled):
         self.q_proj, self.k_proj, self.v_proj = (near(layer[f"attn_{name}"]) for name in "qkv")
         if target.arch.has_head_norms:
             self.q_norm, self.k_norm = near(layer["attn_q_norm"]), near(layer["attn_k_norm"])
-        self.o_proj = nn.Parameter(torch.zeros(layer["attn_output"].shape))
+        generator = torch.Generator().manual_seed(seed)
+        self.o_proj = nn.Parameter(torch.randn(*layer["attn_output"].shape, generator=generator) * SMALL)
         self.gate_proj, self.up_proj = near(layer["ffn_gate"]), near(layer["ffn_up"])
         self.down_proj = nn.Parameter(torch.zeros(layer["ffn_down"].shape))
         self.norm = near(target.output_norm())
 
     @torch.no_grad()
     def start(self, batches: Iterable[Batch]) -> None:
-        """Begin as the best linear guess of the target's next hidden state, by least squares over some batches; the
-        layer adds nothing yet."""
-        to_next = LeastSquares(RIDGE)
-        for document in (document for batch in batches for document in batch.documents):
-            features = float_of(document.features)
-            both = self._joined(Rows(document).tokens(1), self._fused(features[:-1]))
-            to_next.add(both, unit(features[1:, -self._target.arch.hidden :]))
+        """Begin as the best linear guess of the target's next hidden state, by least squares over some batches. The
+        feed-forward part begins with the activations of the target's last layer, of which it tells what is lacking."""
+        to_next, to_rest = LeastSquares(RIDGE), LeastSquares(RIDGE)
+        documents = [document for batch in batches for document in batch.documents]
+        for document in documents:
+            to_next.add(*self._for_start(document))
         self.eh_proj.copy_(to_next.solve())
+        for document in documents:
+            both, wanted = self._for_start(document)
+            guess = both @ self.eh_proj.T
+            to_rest.add(self._activations(guess), wanted - guess)
+        self.down_proj.copy_(to_rest.solve())
+
+    def _for_start(self, document: Document) -> tuple[Tensor, Tensor]:
+        """Of every row what `eh_proj` reads, and what should come out in the end."""
+        features = float_of(document.features)
+        both = self._joined(Rows(document).tokens(1), self._fused(features[:-1]))
+        return both, unit(features[1:, -self._target.arch.hidden :])
 
     def config(self) -> Mapping[str, Any]:
         arch = self._target.arch

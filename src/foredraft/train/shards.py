@@ -127,7 +127,7 @@ def read_shard(path: Path) -> Iterator[Document]:
         ConfigError: the file is damaged.
     """
     try:
-        with np.load(path) as arrays:
+        with path.open("rb") as file, np.load(file) as arrays:
             tokens, features, offsets = arrays["tokens"], arrays["features"], arrays["offsets"]
             about = [arrays[name] for name in ("prompts", "prompt_lens", "temperatures", "origins")]
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:

@@ -191,10 +191,13 @@ class Unrolled(Head):
                 for i, row in enumerate(rows)
             ]
             x = x + torch.cat(attended) @ self.o_proj.T
-            normed = self._normed(x, self.post_attention_layernorm)
-            x = x + (F.silu(normed @ self.gate_proj.T) * (normed @ self.up_proj.T)) @ self.down_proj.T
+            x = x + self._activations(x) @ self.down_proj.T
             hidden = self._left(x)
             yield list(torch.split(self._normed(x, self.norm) @ self.lm_head.T, counts))
+
+    def _activations(self, x: Tensor) -> Tensor:
+        normed = self._normed(x, self.post_attention_layernorm)
+        return F.silu(normed @ self.gate_proj.T) * (normed @ self.up_proj.T)
 
     def _queries(self, inputs: Tensor, positions: Tensor) -> Tensor:
         """[rows, heads, size]."""
