@@ -3,6 +3,7 @@
     python benchmarks/draft_vocabulary.py texts --model MODEL --out TEXTS
     python benchmarks/draft_vocabulary.py drafts --draft MODEL --texts TEXTS --vocabulary N|FILE ... --json FILE
     python benchmarks/draft_vocabulary.py passes --draft MODEL --vocabulary N|FILE ... --json FILE
+    python benchmarks/draft_vocabulary.py answers --model MODEL --draft MODEL --vocabulary N|FILE ... --json FILE
 
 At temperature 0 a draft model's choices after the target's own text decide what becomes of every draft, however the
 text is cut into drafts. So one reading of it says for every vocabulary what drafts of 4 tokens bring, without noise.
@@ -14,6 +15,7 @@ import json
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,13 @@ import click
 import numpy as np
 
 from foredraft import LLM, SamplingParams, Speculation, _native, ops
+from foredraft.bench.arms import parse_arm
 from foredraft.bench.paired import geometric_mean
+from foredraft.bench.records import Record
+from foredraft.bench.runner import Runner, Turn
 from foredraft.bench.workloads import select
 from foredraft.cli.files import check_writable, write_json
-from foredraft.cli.options import prompt_tokens, split_names
+from foredraft.cli.options import conversation_tokens, prompt_tokens, split_names
 from foredraft.core import BoolArray
 from foredraft.governor.profile import Network, measure, pass_bytes
 from foredraft.kv.batch import BatchBuilder
@@ -147,7 +152,50 @@ def passes(
         "threads": _native.num_threads(),
         "isa": _native.isa(),
     }
-    write_json(json_path, {"provenance": provenance({"draft": path}, {**how, "context": CONTEXT}), "passes": found})
+    write_json(json_path, {"provenance": provenance({"draft": path}, how), "passes": found})
+
+
+@main.command()
+@click.option("--model", required=True)
+@click.option("--draft", required=True)
+@click.option("--workloads", default="write,ideas,chat", show_default=True)
+@click.option("--max-tokens", type=int, default=96, show_default=True)
+@click.option("--arm", default=f"on:draft_model:{K}", show_default=True)
+@vocabulary_option
+@json_option
+def answers(**options: Any) -> None:
+    """Whole answers with the draft model as it is and trimmed: decode speeds of one prompt after the other, paired."""
+    check_writable(options["json_path"])
+    arm, names = parse_arm(options["arm"]), [ALL, *options["wanted"]]
+    load = partial(LLM, options["model"], options["draft"], max_sequences=1, prefix_cache=False)
+    llms = {name: load(draft_vocabulary=None if name == ALL else name) for name in names}
+    runners = {
+        name: Runner(llm, SamplingParams(seed=0), options["max_tokens"], partial(conversation_tokens, llm, raw=False))
+        for name, llm in llms.items()
+    }
+    prompts = [(name, each) for name, prompts in select(split_names(options["workloads"])).items() for each in prompts]
+    for runner in runners.values():
+        runner.warm_up([arm], prompts[0][1])
+    runs: list[dict[str, Any]] = []
+    speeds: dict[str, list[float]] = {name: [] for name in names}
+    for number, (workload, prompt) in enumerate(prompts, 1):
+        for name in names if number % 2 else names[::-1]:
+            record = Record.of(runners[name].run(Turn(1, workload, 1, arm, block=number), [prompt]))
+            runs.append({"vocabulary": Path(name).name, **record.as_dict()})
+            assert record.tokens_per_s is not None
+            speeds[name].append(record.tokens_per_s)
+    for name in names:
+        ratio = geometric_mean(mine / whole for mine, whole in zip(speeds[name], speeds[ALL], strict=True))
+        stats = [run["stats"] for run in runs if run["vocabulary"] == Path(name).name]
+        per_step = sum(each["num_tokens"] for each in stats) / sum(each["num_steps"] for each in stats)
+        assert ratio is not None
+        click.echo(
+            f"{name:20} {statistics.median(speeds[name]):.2f} tokens/s, {per_step:.3f} tokens a step, over all "
+            f"{ratio.mean:.3f} ({ratio.low or 0:.3f} to {ratio.high or 0:.3f})"
+        )
+    files = {role: catalog.resolve(options[role]) for role in ("model", "draft")}
+    how = {name: options[name] for name in ("workloads", "max_tokens", "arm")} | {"isa": _native.isa()}
+    write_json(options["json_path"], {"provenance": provenance(files, how), "runs": runs})
 
 
 def _vocabularies(path: Path, wanted: Sequence[str]) -> dict[str, BoolArray]:
