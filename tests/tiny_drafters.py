@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import tiny
 from checkpoint_writer import write_directory
 from foredraft.core import FloatArray
+from foredraft.ops import quants
 from foredraft.ops.base import TensorType
 from gguf_writer import write_gguf
 from quantizers import make_tensor
@@ -115,6 +118,29 @@ def write_eagle3(path: Path, model: TinyModel = LLAMA, **changes: Any) -> Path:
 
 def write_eagle(path: Path, model: TinyModel = LLAMA, **changes: Any) -> Path:
     return write_directory(path, *eagle(model, **changes))
+
+
+def write_knowing(folder: Path, seed: int = 0, noise: float = 0.0) -> tuple[Path, Path]:
+    """A target that goes by its last token alone, and an EAGLE-1 head that knows: its embedding is the target's, which
+    it passes on, so that its logits are the target's but for their scale. noise: spoils that."""
+    model = replace(LLAMA, seed=seed, sharpness=2.0)
+    tensors = {tensor.name: tensor for tensor in tiny.tensors(model)}
+    for name, tensor in tensors.items():
+        if name.endswith(("attn_output.weight", "ffn_down.weight")):
+            tensors[name] = tiny.filled(tensor, 0.0)
+    norm = tiny.filled(tensors["output_norm.weight"], 2.0)
+    tensors["output_norm.weight"] = norm
+    target = write_gguf(folder / "target.gguf", tiny.metadata(model), tensors.values())
+    config, weights = eagle(model, seed)
+    embedding = quants.dequantize(TensorType.Q8_0, tensors["token_embd.weight"].data).reshape(-1, model.hidden)
+    scale = 2.0 / float(np.sqrt(np.square(embedding).mean()))
+    rng = np.random.default_rng([2, seed])
+    weights["embed_tokens.weight"] = embedding
+    passes = np.eye(model.hidden) + noise * rng.standard_normal((model.hidden, model.hidden))
+    weights["fc.weight"] = np.concatenate([scale * passes, np.zeros_like(passes)], 1).astype(np.float32)
+    for name in ("fc.bias", "layers.0.self_attn.o_proj.weight", "layers.0.mlp.down_proj.weight"):
+        weights[name] = np.zeros_like(weights[name])
+    return target, write_directory(folder / "knowing", config, weights)
 
 
 def write_file(path: Path, kind: str, config: dict, weights: dict, matrix: TensorType = TensorType.Q8_0) -> Path:

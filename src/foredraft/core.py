@@ -109,7 +109,7 @@ class Speculation:
         None, "Most tokens to draft in one step; not set: 4 where it is on, 31 where it is auto.", minimum=0, maximum=64
     )
     proposers: tuple[str, ...] = option(
-        (), "Who drafts, in the order of asking; none means lookup, then drafters, then draft_model."
+        (), "Who drafts, in the order of asking; none means suffix, lookup, drafters, draft_model."
     )
     rule: str = option(
         "exact",

@@ -10,14 +10,20 @@ from foredraft.bench.records import Record
 from foredraft.bench.runner import Runner, Turn, turns
 from foredraft.bench.workloads import Prompt
 from foredraft.core import SamplingParams
+from foredraft.errors import RequestError
 
 PROMPTS = [Prompt("p1", "ab", 4), Prompt("p2", "cde", 6), Prompt("p3", "f", 8)]
 OFF, ON = parse_arms("off,on:lookup:2")
 
 
-def runner(max_tokens=None, reads_ahead=False):
-    llm = FakeLLM("m")
-    return Runner(llm, SamplingParams(), max_tokens, lambda text: list(text.encode()), reads_ahead), llm
+def encode(said):
+    """The fake model answers with what follows the last ">", in capitals."""
+    return list(">".join(said).encode())
+
+
+def runner(max_tokens=None, reads_ahead=False, counts_failures=False, **settings):
+    llm = FakeLLM("m", **settings)
+    return Runner(llm, SamplingParams(), max_tokens, encode, reads_ahead, counts_failures), llm
 
 
 def texts(run):
@@ -53,6 +59,79 @@ def test_every_second_round_goes_backwards():
     first = [(1, w, c, arm) for w in "vw" for c in (1, 2) for arm in ("off", "on:lookup:2")]
     second = [(2, w, c, arm) for w in "vw" for c in (1, 2) for arm in ("on:lookup:2", "off")]
     assert order == first + second
+
+
+def test_blocks_have_all_arms_before_the_next_one():
+    order = [(t.block, t.workload, t.temperature, t.arm.name) for t in turns("vw", (OFF, ON), [1], 1, [0, 1], 2)]
+    arms = ["off", "on:lookup:2"]
+    first = [(1, w, heat, arm) for w in "vw" for heat in (0, 1) for arm in arms]
+    assert order == first + [(2, w, heat, arm) for w in "vw" for heat in (0, 1) for arm in arms[::-1]]
+
+
+def test_an_answer_goes_into_what_is_asked_next():
+    running, llm = runner(max_tokens=3)
+    talks = [Prompt("a", "x", 9, ("y", "z")), Prompt("b", "u", 9), Prompt("c", "v", 9, ("w",))]
+    run = running.run(Turn(1, "w", 3, OFF), talks)
+    assert [bytes(prompt) for prompt in llm.prompts] == [
+        *(b"x", b"u", b"v"),
+        *(b"x>XXX>y", b"v>VVV>w"),  # those that go on, together
+        b"x>XXX>y>YYY>z",
+    ]
+    assert run.answers == {(0, (*text,)) for text in (b"XXX", b"YYY", b"ZZZ")} | {
+        (1, (*b"UUU",)),
+        (2, (*b"VVV",)),
+        (2, (*b"WWW",)),
+    }
+    assert run.stats.num_tokens == 6 * 3
+    assert len(run.ttfts_ms) == 6
+
+
+def test_the_temperature_is_the_turns(monkeypatch):
+    running, llm = runner()
+    seen, stream = [], llm.stream
+    monkeypatch.setattr(llm, "stream", lambda *a, **k: seen.extend(p.temperature for p in a[1]) or stream(*a, **k))
+    running.run(Turn(1, "w", 2, OFF, 0.7), PROMPTS)
+    assert seen == [0.7] * 4
+
+
+def test_failures_are_counted_and_nothing_else():
+    running, _ = runner(counts_failures=True, context_length=4)
+    talks = [Prompt("a", "long enough", 3), Prompt("b", "x", 2), Prompt("c", "y", 3, ("and on",))]
+    run = running.run(Turn(1, "w", 1, ON), talks)
+    assert run.failures == {
+        "the prompt has 11 tokens, the context 4": 1,
+        "the prompt has 12 tokens, the context 4": 1,
+    }
+    assert run.answers == {(1, (*b"XX",)), (2, (*b"YYY",))}
+    assert run.stats.num_tokens == 5
+    record = Record.of(run)
+    assert record.failures == run.failures
+    assert cells([record])[0]["num_failed"] == 2
+    none = Record.of(running.run(Turn(1, "w", 1, ON), talks[:1]))
+    assert (none.tokens_per_s, none.ttft_ms, none.itl_p50_ms) == (None, None, None)
+    with pytest.raises(RequestError, match="the prompt has 11 tokens"):
+        runner(context_length=4)[0].run(Turn(1, "w", 1, ON), talks)
+
+
+def test_texts_are_compared_with_those_of_the_same_block_and_temperature():
+    running, _ = runner()
+    records = [
+        Record.of(running.run(turn, PROMPTS[turn.block - 1 : turn.block]))
+        for turn in turns("w", (OFF, ON), [1], 1, [0, 1], 3)
+    ]
+    assert [(c["temperature"], c["arm"], c["num_rounds"], c["same_text"]) for c in cells(records)] == [
+        (0, "off", 3, True), (0, "on:lookup:2", 3, True), (1, "off", 3, True), (1, "on:lookup:2", 3, True),
+    ]  # fmt: skip
+    wrong = [dataclasses.replace(r, answers_sha256="") if (r.block, r.arm) == (2, ON.name) else r for r in records]
+    assert [cell["same_text"] for cell in cells(wrong)] == [True, False, True, False]
+
+
+def test_acceptance_is_told_apart_by_proposer():
+    running, _ = runner()
+    [cell] = cells([Record.of(running.run(Turn(1, "w", 1, ON), PROMPTS))])
+    counts = cell["by_proposer"]["lookup"]
+    assert cell["by_proposer"].keys() == {"lookup"}
+    assert (counts["num_drafts"], counts["alpha"]) == (cell["num_drafts"], cell["alpha"])
 
 
 def test_warm_up_leaves_no_trace():

@@ -176,6 +176,13 @@ def test_prompts_are_read_before(cli, fake, model, tmp_path):
         ("--concurrency 0", "--concurrency is '0'"),
         ("--rounds 0", "0 is not in the range"),
         ("--temperature -1", "temperature is -1.0"),
+        ("--temperature 0,hot", "--temperature is '0,hot'; allowed is a comma-separated list of numbers"),
+        ("--temperature 0,1 --arms off,auto --heat-map map.png", "--heat-map shows one temperature"),
+        ("--arms off,on:lookup:4x99", "tree_width is 99; allowed is a whole number, 1 to 8"),
+        ("--arms off,on:lookup:4x", "arm 'on:lookup:4x' is not understood"),
+        ("--questions /nowhere.jsonl", "/nowhere.jsonl does not exist; foredraft brings no questions of others: fetch"),
+        ("--questions x --prompts x", "both --prompts and --questions are given; give one of them"),
+        ("--limit 3", "--limit is for --questions"),
         ("--json /nowhere/x.json", "no folder /nowhere"),
         ("--heat-map /nowhere/x.png --arms off,auto", "no folder /nowhere"),
         ("--heat-map map.txt --arms off,auto", "names that end in .png"),
@@ -195,3 +202,103 @@ def test_prompts_that_are_none(cli, fake, model, tmp_path, text):
     path = tmp_path / "prompts.jsonl"
     path.write_text(text)
     assert str(path) in refused(cli("bench", "--model", model, "--prompts", path))
+
+
+@pytest.fixture
+def questions(tmp_path):
+    path = tmp_path / "questions.jsonl"
+    rows = [(81, "writing", ["ab", "cd"]), (82, "roleplay", ["ef", "gh"]), (1, "qa", ["ij"]), (2, "math", ["kl", "mn"])]
+    lines = [json.dumps({"question_id": q, "category": c, "turns": turns}) for q, c, turns in rows]
+    fix = {"prompt": "def f():\n", "buggy_solution": "    return 1\n", "entry_point": "f"}
+    path.write_text("\n".join([*lines, json.dumps(fix)]))
+    return path
+
+
+ASKED = ["--arms", "off,on:lookup:2,auto", "--temperature", "0,1", "--max-tokens", 12]
+
+
+def test_questions_by_task_and_temperature(cli, fake, model, questions, tmp_path):
+    path = tmp_path / "result.json"
+    done = cli("bench", "--model", model, "--questions", questions, *ASKED, "--json", path)
+    assert done.status == 0, done.err
+    result = json.loads(path.read_text())
+    assert result["provenance"]["options"]["questions"]["file"] == "questions.jsonl"
+    assert result["provenance"]["options"]["rounds"] == 1
+    runs = [(run["block"], run["workload"], run["temperature"], run["arm"]) for run in result["runs"]]
+    arms = ["off", "on:lookup:2", "auto"]
+    tasks = {1: ("multi_turn", "qa", "humanevalfix"), 2: ("multi_turn",), 3: ("multi_turn",)}
+    assert runs == [
+        (block, task, heat, arm)
+        for block, its_tasks in tasks.items()
+        for task in its_tasks
+        for heat in (0, 1)
+        for arm in (arms if block % 2 else arms[::-1])
+    ]
+    (llm,) = fake.instances
+    asked = [bytes(prompt).decode() for prompt in llm.prompts]
+    assert asked.count("<user>ab<assistant>ABABABABABAB<user>cd") == 2 * 3  # temperatures x arms
+    cells = result["cells"]
+    assert len(cells) == 3 * 2 * 3
+    assert all(cell["same_text"] and cell["num_failed"] == 0 for cell in cells)
+    assert cells[1]["by_proposer"]["lookup"]["alpha"] == cells[1]["alpha"]
+    assert [one["arm"] for one in result["summaries"]] == arms
+    assert result["summaries"][0]["num_pairs"] == 2 * 5
+    assert "All cells together" in done.out
+    assert done.out.splitlines()[-1].startswith(("use ", "no recommendation"))
+
+
+def test_questions_are_limited_by_task_and_continued(cli, fake, model, questions, tmp_path):
+    path = tmp_path / "result.json"
+    command = ("bench", "--model", model, "--questions", questions, *ASKED, "--limit", 2, "--json", path)
+    fake.interrupt_after = 12
+    assert cli(*command).status == 130
+    broken = json.loads(path.read_text())["runs"]
+    assert broken
+    again = cli(*command)
+    assert again.status == 0
+    runs = json.loads(path.read_text())["runs"]
+    assert runs[: len(broken)] == broken
+    assert len(runs) == (2 + 1 + 1) * 2 * 3
+    asked = {bytes(prompt).decode() for prompt in fake.instances[-1].prompts}
+    assert any("ef" in text for text in asked)
+    assert not any("kl" in text for text in asked)  # the last of three chats
+    assert "limit is 2 there and 1 here" in refused(cli(*command[:-3], 1, "--json", path))
+
+
+def test_several_questions_at_once_are_a_part(cli, fake, model, questions, tmp_path):
+    path = tmp_path / "result.json"
+    options = ["--questions", questions, "--arms", "off,auto", "--concurrency", "1,2", "--max-tokens", 4]
+    assert cli("bench", "--model", model, *options, "--json", path).status == 0
+    runs = json.loads(path.read_text())["runs"]
+    assert [(r["block"], r["concurrency"]) for r in runs if (r["workload"], r["arm"]) == ("multi_turn", "off")] == [
+        (1, 1), (1, 2), (2, 1), (2, 2),
+    ]  # fmt: skip
+
+
+def test_a_question_that_does_not_fit_is_counted(cli, fake, model, questions):
+    done = cli(
+        "bench", "--model", model, "--questions", questions, "--arms", "off,auto", "--max-tokens", 9, "--context", 60
+    )
+    assert done.status == 0
+    assert "failed" in done.out
+    rows = {tuple(cell.strip() for cell in line.strip("│").split("│")) for line in done.out.splitlines() if "│" in line}
+    (fixes,) = [row for row in rows if row[0] == "humanevalfix" and row[2] == "off"]
+    assert "1" in fixes  # failed
+    assert fixes[3] == "-"  # no speed
+
+
+def test_all_arms_and_which_to_use(cli, fake, model, tmp_path):
+    path, prompts = tmp_path / "result.json", tmp_path / "prompts.jsonl"
+    prompts.write_text('{"name": "a", "prompt": "x", "max_tokens": 30}')
+    options = ["--draft", model, "--prompts", prompts, "--arms", "all", "--rounds", 2, "--json", path]
+    done = cli("bench", "--model", model, *options)
+    assert done.status == 0, done.err
+    arms = [
+        *("off", "on:suffix:8", "on:lookup:8", "on:draft_model:4", "on:draft_model:8x3"),
+        "auto:suffix+lookup+draft_model",
+    ]
+    assert [one["arm"] for one in json.loads(path.read_text())["summaries"]] == arms
+    (llm,) = fake.instances
+    assert set(llm.settings["proposers"]) == {"lookup", "suffix", "draft_model"}
+    assert "use " in done.out.splitlines()[-1]
+    assert "draft_model" not in cli("bench", "--model", model, "--prompts", prompts, "--arms", "all").out

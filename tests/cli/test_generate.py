@@ -32,11 +32,12 @@ def test_prompt_from_file_and_standard_input(cli, fake, tmp_path):
 
 
 def test_options_reach_the_model(cli, fake):
-    arguments = "--draft d --draft-vocabulary 500 --threads 3 --context 99 --proposer draft_model,lookup"
-    cli("generate", "--model", "m", "--prompt", "hi", *arguments.split())
+    drafting = "--draft d --draft-vocabulary 500 --drafter one.gguf --drafter two --proposer draft_model,lookup"
+    cli("generate", "--model", "m", "--prompt", "hi", *drafting.split(), "--threads", 3, "--context", 99)
     settings = fake.instances[0].settings
     assert settings["threads"] == 3
     assert settings["draft_vocabulary"] == "500"
+    assert settings["drafters"] == ("one.gguf", "two")
     assert settings["context_length"] == 99
     assert settings["proposers"] == ("draft_model", "lookup")
 

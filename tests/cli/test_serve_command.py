@@ -153,12 +153,14 @@ def test_the_configuration_is_file_and_options_together(cli, tmp_path):
     options = (
         "--model b --port 0 --max-body 4096 --proposer lookup,grammar --deadline 5 --speculation off --kv-memory 64"
     )
-    done = cli("serve", "--config", file, *options.split(), "--dump-config")
+    drafters = ("--drafter", "x.gguf", "--drafter", "y")
+    done = cli("serve", "--config", file, *options.split(), *drafters, "--dump-config")
     assert (done.status, done.err) == (0, "")
     dumped = tmp_path / "dumped.toml"
     dumped.write_text(done.out)
     found = config.load(SECTIONS, dumped)
     assert (found["model"].target, found["model"].kv_memory_mib, found["server"].port) == ("b", 64, 0)
+    assert found["model"].drafters == ("x.gguf", "y")
     assert (found["limits"].max_queue, found["limits"].max_body_bytes, found["limits"].deadline_s) == (7, 4096, 5)
     how = found["speculation"]
     assert (how.mode, how.k, how.proposers) == ("off", 9, ("lookup", "grammar"))

@@ -13,8 +13,9 @@ from fakes import EOS, BrokenProposer, Steps, new_sequence, plain_tokens
 from foredraft.core import SamplingParams, Speculation
 from foredraft.engine.drafting import Drafting
 from foredraft.engine.sequence import Sequence as EngineSequence
-from foredraft.governor.governor import PROBING, Governor
+from foredraft.governor.governor import Governor
 from foredraft.governor.pools import PoolConfig
+from foredraft.governor.probes import SHARE
 from foredraft.governor.rest import MOST_STEPS, THINKING
 from foredraft.proposers.grammar import Grammar
 from governed import (
@@ -73,7 +74,7 @@ def test_off_costs_nothing(monkeypatch, by):
         monkeypatch.setattr(owner, name, lambda *_, name=name: called.append(name))
     records = governed.run(sequences("free", "runs", mode="off" if by == "request" else "on"), 150, num_running=3)
     assert called == []
-    assert governed.governor._curves is None
+    assert governed.governor._costs.known is None
     assert {reason for record in records for reason in reasons(record)} == {"off"}
 
 
@@ -165,7 +166,7 @@ def test_probes_cost_no_more_than_their_allowance(monkeypatch, num_running):
     start_s, spent_s, asked = clock.now, proposer.spent_s, len(proposer.asked)
     records = governed.run(new, 600, num_running)
     rows_s = sum(STEEP(r.num_rows) - STEEP(r.num_rows - r.num_draft_rows) for r in records)
-    assert proposer.spent_s - spent_s + rows_s < 1.2 * PROBING * (clock.now - start_s)
+    assert proposer.spent_s - spent_s + rows_s < 1.2 * SHARE * (clock.now - start_s)
     probes = proposer.asked[asked:]
     assert len(probes) >= 3
     assert {len(contexts) for contexts in probes} == {1}
@@ -383,7 +384,7 @@ def test_preempted_sequences_are_drafted_for_again(monkeypatch):
     for sequence in made:
         assert sequence.context.output == plain_tokens(sequence)
     assert governed.governor.acceptance._sequences == {}
-    assert governed.governor._read == {}
+    assert governed.governor._costs._read == {}
 
 
 def test_what_a_grammar_forces_is_found_and_drafted(monkeypatch):

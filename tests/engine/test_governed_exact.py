@@ -147,7 +147,7 @@ def test_every_outcome_is_that_without_drafts(load, num_pages, max_rows, seed, i
     assert engine.is_idle
     assert engine.scheduler._kv.num_available_pages == num_pages
     assert governor.acceptance._sequences == {}
-    assert governor._read == {}
+    assert governor._costs._read == {}
 
 
 def test_whims_are_obeyed(monkeypatch):

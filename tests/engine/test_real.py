@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import tiny
+import tiny_drafters
 from foredraft.core import SamplingParams, Speculation, SpeculationStats
 from foredraft.engine.llm import LLM
 
@@ -62,8 +64,22 @@ def test_trees_of_a_draft_model_change_no_byte(smollm2, width):
 
 
 @pytest.mark.models
-def test_a_draft_model_changes_no_byte(qwen, qwen_small):
-    llm = LLM(qwen, qwen_small, context_length=512, kv_memory=256 << 20)
+def test_a_head_with_random_weights_changes_no_byte(smollm2, tmp_path):
+    model = tiny.TinyModel(hidden=576, vocab_size=49152)
+    sizes = {"hidden_size": 576, "intermediate_size": 1536, "num_attention_heads": 9, "head_dim": 64}
+    sizes |= {"num_key_value_heads": 3, "taps": [2, 15, 27]}
+    head = tiny_drafters.write_eagle3(tmp_path / "head", model, draft_vocab=4096, **sizes)
+    llm = LLM(smollm2, drafters=[head], context_length=512, kv_memory=128 << 20)
+    for temperature in (0.0, 0.9):
+        plain = texts(llm, temperature, Speculation("off"), PROMPTS)
+        for width in (1, 3):
+            assert texts(llm, temperature, Speculation("on", 6, ("eagle3",), tree_width=width), PROMPTS) == plain
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("vocabulary", [None, 4096])
+def test_a_draft_model_changes_no_byte(qwen, qwen_small, vocabulary):
+    llm = LLM(qwen, qwen_small, draft_vocabulary=vocabulary, context_length=512, kv_memory=256 << 20)
     for temperature in (0.0, 0.8):
         plain = texts(llm, temperature, Speculation("off"), PROMPTS[:2])
         assert texts(llm, temperature, Speculation("on", 3, ("draft_model",)), PROMPTS[:2]) == plain

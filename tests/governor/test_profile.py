@@ -8,7 +8,7 @@ import pytest
 
 from foredraft.errors import ModelError
 from foredraft.governor import profile as profiling
-from foredraft.governor.profile import Point, Profile, measure, pass_bytes, profile
+from foredraft.governor.profile import Network, Point, Profile, measure, pass_bytes, profile
 from foredraft.models import gguf
 from foredraft.ops.native import NativeOps
 from tiny import write_tiny
@@ -26,7 +26,7 @@ class ClockedModel:
     vocab_size = 10
 
     def __init__(self, cost_s, windows=(0, 0)):
-        self.arch = SimpleNamespace(num_layers=len(windows), num_kv_heads=2, head_dim=4)
+        self.arch = SimpleNamespace(num_layers=len(windows), num_kv_heads=2, head_dim=4, context_length=4096)
         self.layers = [fake_layer(window) for window in windows]
         self.output = SimpleNamespace(num_bytes=1000)
         self.cost_s = cost_s
@@ -42,7 +42,7 @@ class ClockedModel:
         return np.zeros((len(batch.wanted), self.vocab_size), np.float32)
 
     def measured(self, rows, contexts, rounds, **more):
-        return measure(self, rows, contexts, rounds, clock=lambda: self.now_s, **more)
+        return measure(Network.of(self), rows, contexts, rounds, clock=lambda: self.now_s, **more)
 
 
 def test_medians_without_the_first_touch():

@@ -1,27 +1,20 @@
 """Trees of a real draft model, through the whole engine: under rejection the text has the target's law, by chi-square;
 under the other rules and at temperature 0 it is what they promise.
 
-The draft model is the target in coarser weights, so that its laws are near the target's and real all the same. top_k
-keeps the number of texts small enough to count.
+The draft model is the target in coarser weights, so that its laws are near the target's and real all the same.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-
-import numpy as np
 import pytest
-from scipy import stats
 
 import tiny
 from foredraft.core import SamplingParams, Speculation
 from foredraft.engine.llm import LLM
 from foredraft.ops.base import TensorType
-from foredraft.sampling.processors import probabilities, process
+from text_law import NUM_DRAWS, PROMPT, drawn, law_of_texts, p_value
 
-NUM_DRAWS, LENGTH, TOP_K = 1200, 3, 3
 FALSE_ALARM = 1e-3  # for all tests of this file together
-PROMPT = [5, 80, 200, 31]
 TEMPERATURES = (0.7, 1.5)
 SHAPES = [(2, 2), (6, 3), (9, 2)]  # k and width
 
@@ -35,59 +28,17 @@ def llm(tmp_path_factory):
         yield llm
 
 
-def params(temperature: float, **more) -> SamplingParams:
-    return SamplingParams(temperature=temperature, top_k=TOP_K, max_tokens=LENGTH, ignore_eos=True, **more)
-
-
 @pytest.fixture(scope="module")
 def laws(llm):
-    """The target's law of every text, by temperature: each token's from a pass without drafts."""
-
-    def law(output: list[int], temperature: float) -> np.ndarray:
-        [result] = llm.generate(
-            [[*PROMPT, *output]], SamplingParams(max_tokens=1, logprobs=20, ignore_eos=True), Speculation("off")
-        )
-        logits = np.full(288, -np.inf, np.float32)
-        for token, logprob in result.choices[0].logprobs[0].top:
-            logits[token] = logprob
-        return probabilities(process(logits, params(temperature), [], [], ()), temperature)
-
-    def texts(temperature: float) -> dict[tuple[int, ...], float]:
-        found = {(): 1.0}
-        for _ in range(LENGTH):
-            found = {
-                (*text, int(token)): chance * float(own[token])
-                for text, chance in found.items()
-                for own in [law(list(text), temperature)]
-                for token in np.flatnonzero(own)
-            }
-        return found
-
-    return {temperature: texts(temperature) for temperature in TEMPERATURES}
-
-
-def drawn(llm: LLM, temperature: float, speculation: Speculation) -> tuple[Counter[tuple[int, ...]], list]:
-    seeds = range(10_000, 10_000 + NUM_DRAWS)
-    results = llm.generate([PROMPT] * NUM_DRAWS, [params(temperature, seed=seed) for seed in seeds], speculation)
-    return Counter(tuple(result.token_ids) for result in results), results
+    return {temperature: law_of_texts(llm, temperature) for temperature in TEMPERATURES}
 
 
 @pytest.mark.parametrize(("k", "width"), SHAPES)
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_under_rejection_the_text_has_the_targets_law(llm, laws, temperature, k, width):
     speculation = Speculation("on", k, rule="rejection", tree_width=width)
-    counts, results = drawn(llm, temperature, speculation)
-    expected = {text: NUM_DRAWS * chance for text, chance in laws[temperature].items()}
-    assert counts.keys() <= expected.keys()
-    common = [text for text, count in expected.items() if count >= 5]
-    observed = [counts[text] for text in common]
-    wanted = [expected[text] for text in common]
-    if (rest := NUM_DRAWS - sum(wanted)) >= 5:
-        observed.append(NUM_DRAWS - sum(observed))
-        wanted.append(rest)
-    wanted = [count * sum(observed) / sum(wanted) for count in wanted]
-    assert len(wanted) > 8
-    assert stats.chisquare(observed, wanted).pvalue > FALSE_ALARM / len(SHAPES) / len(TEMPERATURES)
+    results = drawn(llm, temperature, speculation)
+    assert p_value(results, laws[temperature]) > FALSE_ALARM / len(SHAPES) / len(TEMPERATURES)
     num_accepted = sum(result.stats.num_accepted for result in results)
     assert num_accepted > NUM_DRAWS / 2
     assert num_accepted > sum(result.stats.num_drafts for result in results) / 3

@@ -10,9 +10,7 @@ import pytest
 import tiny
 import tiny_drafters
 from foredraft import LLM, SamplingParams, Speculation
-from foredraft import proposers as registry
 from foredraft.core import Context
-from foredraft.drafters import loading
 from foredraft.proposers.base import whole
 from foredraft.proposers.medusa import MedusaProposer
 from foredraft.sampling.noise import noise_key
@@ -23,25 +21,14 @@ DRAFT_VOCAB = 96
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch):
+def made(tmp_path: Path):
     """A target with the proposer of random heads, which is right now and then."""
-    create = registry.create
-    path = tiny_drafters.write_medusa(tmp_path / "heads", num_heads=3, draft_vocab=DRAFT_VOCAB)
-    made: dict[str, MedusaProposer] = {}
-
-    def create_too(name, resources):
-        if name != "medusa":
-            return create(name, resources)
-        heads = loading.load(path, resources.target, made["tokenizer"])
-        made["proposer"] = MedusaProposer(heads, resources.eos_ids)
-        return made["proposer"]
-
-    monkeypatch.setattr(registry, "create", create_too)
+    target = tiny.write_tiny(tmp_path / "llama.gguf")
+    heads = tiny_drafters.write_medusa(tmp_path / "heads", num_heads=3, draft_vocab=DRAFT_VOCAB)
 
     def make(**options) -> tuple[LLM, MedusaProposer]:
-        target = tiny.write_tiny(tmp_path / "llama.gguf")
-        made["tokenizer"] = LLM(target, proposers=[]).tokenizer
-        return LLM(target, proposers=["medusa"], **options), made["proposer"]
+        llm = LLM(target, drafters=[heads], proposers=["medusa"], **options)
+        return llm, llm.engine._drafting._proposers["medusa"]
 
     return make
 

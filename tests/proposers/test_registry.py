@@ -27,12 +27,22 @@ def registered(monkeypatch):
 
 
 def test_built_in_names():
-    assert proposers.known() == ["draft_model", "eagle", "eagle3", "grammar", "lookup", "prediction", "suffix"]
+    assert proposers.known() == [
+        "draft_model",
+        "eagle",
+        "eagle3",
+        "grammar",
+        "lookup",
+        "medusa",
+        "mtp",
+        "prediction",
+        "suffix",
+    ]
     assert isinstance(proposers.create("lookup", RESOURCES), Lookup)
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    known = "draft_model, eagle, eagle3, grammar, lookup, prediction, suffix"
+    known = "draft_model, eagle, eagle3, grammar, lookup, medusa, mtp, prediction, suffix"
     with pytest.raises(ConfigError, match=f"unknown proposer 'magic'; known are {known}"):
         proposers.create("magic", RESOURCES)
 
@@ -50,12 +60,16 @@ def test_another_package_may_register_one():
         "eagle3",
         "grammar",
         "lookup",
+        "medusa",
+        "mtp",
         "prediction",
         "suffix",
         "theirs",
     ]
     assert proposers.create("theirs", RESOURCES).name == "theirs"
-    with pytest.raises(ConfigError, match="draft_model, eagle, eagle3, grammar, lookup, prediction, suffix, theirs"):
+    with pytest.raises(
+        ConfigError, match="draft_model, eagle, eagle3, grammar, lookup, medusa, mtp, prediction, suffix, theirs"
+    ):
         proposers.create("ours", RESOURCES)
 
 

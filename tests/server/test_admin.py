@@ -171,7 +171,7 @@ def test_every_way_is_in_the_document(served):
         ({"k_max": 2.5}, "k_max", "integer"),
         ({"max_concurrency": -1}, "max_concurrency", "1 or more"),
         ({"itl_p95_ms": 50, "ttft_p95_ms": 40}, "itl_p95_ms", "more than ttft_p95_ms"),
-        ({"proposers": ["magic"]}, "proposers", "'magic'; loaded are grammar, prediction, lookup"),
+        ({"proposers": ["magic"]}, "proposers", "'magic'; loaded are grammar, prediction, suffix, lookup"),
         ({"proposers": "lookup"}, "proposers", "list"),
         ({"magic": 1}, "magic", "not supported"),
         ({"mode": "on", "reason": "x" * 501}, "reason", "500"),

@@ -253,7 +253,7 @@ def test_one_at_a_time(server):
         ({"pool": "none"}, "pool", "known are default, quiet"),
         ({"arms": ["off", "off"]}, "arms", "two different ones"),
         ({"arms": ["off", "quick"]}, "arms", "arm 'quick' is not understood"),
-        ({"arms": ["off", "on:draft_model"]}, "arms", "loaded are grammar, prediction, lookup"),
+        ({"arms": ["off", "on:draft_model"]}, "arms", "loaded are grammar, prediction, suffix, lookup"),
         ({"blocks": 1}, "blocks", "4 to 500"),
         ({"length": 1}, "length", "is not supported"),
         ({"window_s": "long"}, "window_s", "number"),

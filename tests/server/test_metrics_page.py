@@ -39,8 +39,8 @@ def test_what_answers_say_is_what_is_counted(fresh):
         ("spec_decode_num_draft_tokens_total", "num_draft_tokens"),
         ("spec_decode_num_accepted_tokens_total", "num_accepted"),
     ):
-        assert found[key, "default", "lookup", "default"] == sum(answer["speculation"][part] for answer in answers)
-    assert found["spec_decode_num_accepted_tokens_total", "default", "lookup", "default"] > 0
+        assert found[key, "default", "suffix", "default"] == sum(answer["speculation"][part] for answer in answers)
+    assert found["spec_decode_num_accepted_tokens_total", "default", "suffix", "default"] > 0
     assert found["generation_tokens_total", *WHERE] == 60
     assert found["prompt_tokens_total", *WHERE] == sum(answer["usage"]["prompt_tokens"] for answer in answers)
     assert found["time_to_first_token_seconds_count", *WHERE] == 2

@@ -98,7 +98,7 @@ def json_schema(schema, **more):
         ({"speculation": "maybe"}, "speculation", "off, auto, on"),
         ({"speculation": {"mode": "on", "k": 65}}, "speculation", "0 to 64"),
         ({"speculation": {"rule": "lucky"}}, "speculation", "exact, rejection, block"),
-        ({"speculation": {"proposer": "oracle"}}, "speculation", "loaded are grammar, prediction, lookup"),
+        ({"speculation": {"proposer": "oracle"}}, "speculation", "loaded are grammar, prediction, suffix, lookup"),
         ({"speculation": {"proposer": ""}}, "speculation.proposer", "give one name"),
         ({"speculation": {"proposer": "lookup,,"}}, "speculation.proposer", "give one name"),
         ({"speculation": {"depth": 2}}, "speculation.depth", "not supported"),

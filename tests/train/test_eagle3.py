@@ -23,7 +23,8 @@ from foredraft.train.target import TargetWeights
 
 torch = pytest.importorskip("torch")
 
-from foredraft.train.eagle3 import Eagle3, _Rows  # noqa: E402
+from foredraft.train.eagle3 import Eagle3  # noqa: E402
+from foredraft.train.unrolled import Rows  # noqa: E402
 
 NUM_POSITIONS = 3
 
@@ -47,8 +48,7 @@ def head(target: Path, reader: Reader) -> Eagle3:
 
 def exported(head: Eagle3, target: Path, path: Path) -> tuple[DraftingHead, Decoder]:
     """The head as it is read back; the one in training takes over what quantization has left of its weights."""
-    weights = TargetWeights.read(str(target))
-    write_gguf(path, head.kind, head.config(), head.tensors(), weights.weight_type, {"general.name": "tiny"})
+    write_gguf(path, head.kind, head.config(), head.tensors(), {"general.name": "tiny"})
     file = gguf.read(path)
     with torch.no_grad():
         for name, tensor in file.tensors.items():
@@ -90,7 +90,7 @@ def test_unrolled_training_is_what_drafting_computes(
     documents = next(reader.epoch(0)).documents
     assert len(documents) > 1
     with torch.no_grad():
-        depths = list(head._depths([_Rows(document) for document in documents]))
+        depths = list(head._depths([Rows(document) for document in documents]))
     assert drafter.taps == reader.meta.taps[:-1]
     for number, document in enumerate(documents):
         read = document.features[:, : len(drafter.taps) * 64].astype(np.float32)
@@ -118,7 +118,7 @@ def test_a_directory_is_read_too(head: Eagle3, target: Path, tmp_path: Path) -> 
 def test_the_target_s_distribution_is_what_is_learned(head: Eagle3, target: Path, reader: Reader) -> None:
     """Of the last hidden state: where an answer is greedy, the token written is the most likely one."""
     documents = [d for d in next(reader.epoch(0)).documents if d.temperature == 0]
-    rows = [_Rows(document) for document in documents]
+    rows = [Rows(document) for document in documents]
     likely = told = 0
     for each, probs in zip(rows, head._target_probs(rows), strict=True):
         written = each.tokens(2, each.first)

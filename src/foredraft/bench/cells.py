@@ -26,6 +26,7 @@ def cells(records: Sequence[Record]) -> list[dict[str, Any]]:
     answers: dict[tuple[str, float, int], str] = {}
     for record in records:
         groups.setdefault((record.cell, record.arm), []).append(record)
+    for record in sorted(records, key=lambda record: record.arm != records[0].arm):
         answers.setdefault(_text(record), record.answers_sha256)
     speeds = speeds_by_cell(records)
     return [_cell(group, answers, speeds[cell]) for (cell, _), group in groups.items()]

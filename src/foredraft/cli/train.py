@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,29 +97,53 @@ def data(target: str, files: tuple[Path, ...], out: Path, limit_tokens: int | No
     click.echo(f"{progress.num_documents} answers with {progress.num_tokens} tokens in {out}")
 
 
+_FOLDERS = (
+    _TARGET,
+    click.option(
+        "--data", "folder", type=FILE, required=True, metavar="DIR", help="What foredraft train data has made."
+    ),
+    click.option(
+        "--out", type=FILE, required=True, metavar="DIR", help="Folder for the head; a run goes on from there."
+    ),
+)
+_SCHEDULE = (
+    click.option(
+        "--epochs", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True, help="Over the data."
+    ),
+    click.option("--learning-rate", type=click.FloatRange(0, min_open=True), default=1.5e-3, show_default=True),
+    click.option("--batch-tokens", type=click.IntRange(1), default=512, show_default=True, help="Of answers, a step."),
+    click.option(
+        "--interval", type=click.IntRange(1), default=50, show_default=True, help="Steps between checkpoints."
+    ),
+    click.option(
+        "--patience", type=click.IntRange(1), default=5, show_default=True, help="End after so many without a gain."
+    ),
+    click.option(
+        "--positions", type=click.IntRange(1, 16), default=3, show_default=True, help="Tokens ahead to learn."
+    ),
+    click.option(
+        "--draft-vocab",
+        type=click.IntRange(1),
+        default=4096,
+        show_default=True,
+        help="Most frequent tokens to guess among.",
+    ),
+    click.option("--seed", type=int, default=0, show_default=True),
+    click.option(
+        "--threads", type=click.IntRange(1), metavar="N", help="Threads to compute with; default: one per core."
+    ),
+)
+
+
+def _with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The options that all heads are trained with."""
+    for option in reversed((*_FOLDERS, *_SCHEDULE)):
+        function = option(function)
+    return function
+
+
 @train.command()
-@_TARGET
-@click.option("--data", "folder", type=FILE, required=True, metavar="DIR", help="What foredraft train data has made.")
-@click.option("--out", type=FILE, required=True, metavar="DIR", help="Folder for the head; a run goes on from there.")
-@click.option(
-    "--epochs", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True, help="Over the data."
-)
-@click.option("--learning-rate", type=click.FloatRange(0, min_open=True), default=1.5e-3, show_default=True)
-@click.option("--batch-tokens", type=click.IntRange(1), default=512, show_default=True, help="Of answers, a step.")
-@click.option("--interval", type=click.IntRange(1), default=50, show_default=True, help="Steps between checkpoints.")
-@click.option(
-    "--patience", type=click.IntRange(1), default=5, show_default=True, help="End after so many without a gain."
-)
-@click.option("--positions", type=click.IntRange(1, 16), default=3, show_default=True, help="Tokens ahead to learn.")
-@click.option(
-    "--draft-vocab",
-    type=click.IntRange(1),
-    default=4096,
-    show_default=True,
-    help="Most frequent tokens to guess among.",
-)
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads to compute with; default: one per core.")
+@_with_options
 def eagle3(
     target: str, folder: Path, out: Path, positions: int, draft_vocab: int, threads: int | None, **schedule: Any
 ) -> None:
@@ -133,6 +158,47 @@ def eagle3(
 
     def make(weights: TargetWeights, reader: Reader) -> Eagle3:
         return Eagle3(weights, reader.meta.taps, reader.most_frequent(draft_vocab), positions, schedule["seed"])
+
+    run_training(make, target, folder, out, threads, schedule)
+
+
+@train.command()
+@_with_options
+def medusa(
+    target: str, folder: Path, out: Path, positions: int, draft_vocab: int, threads: int | None, **schedule: Any
+) -> None:
+    """Train Medusa heads: one for each position, all of which read the target's last hidden state.
+
+    A run that ended early, by Ctrl-C or otherwise, goes on from its last checkpoint when the same command is repeated.
+    """
+    check_can_train()
+    from foredraft.train.medusa import Medusa
+    from foredraft.train.reader import Reader
+    from foredraft.train.target import TargetWeights
+
+    def make(weights: TargetWeights, reader: Reader) -> Medusa:
+        return Medusa(weights, reader.most_frequent(draft_vocab), positions, schedule["seed"])
+
+    run_training(make, target, folder, out, threads, schedule)
+
+
+@train.command()
+@_with_options
+def mtp(
+    target: str, folder: Path, out: Path, positions: int, draft_vocab: int, threads: int | None, **schedule: Any
+) -> None:
+    """Train an MTP block: one more layer of the target, which goes on from its last hidden state.
+
+    The block guesses among all tokens; the most frequent ones are those that it learns from. A run that ended early, by
+    Ctrl-C or otherwise, goes on from its last checkpoint when the same command is repeated.
+    """
+    check_can_train()
+    from foredraft.train.mtp import Mtp
+    from foredraft.train.reader import Reader
+    from foredraft.train.target import TargetWeights
+
+    def make(weights: TargetWeights, reader: Reader) -> Mtp:
+        return Mtp(weights, reader.most_frequent(draft_vocab), positions, schedule["seed"])
 
     run_training(make, target, folder, out, threads, schedule)
 

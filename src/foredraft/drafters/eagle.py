@@ -85,7 +85,7 @@ class Eagle(EagleHead):
     kind = "eagle"
 
     def __init__(self, checkpoint: Checkpoint, target: Decoder) -> None:
-        weights = checkpoint.weights(target.ops, target.weight_type)
+        weights = checkpoint.weights(target.ops)
         hidden = target.arch.hidden
         if checkpoint.size("hidden_size") != hidden:
             fail(
@@ -114,7 +114,7 @@ class Eagle3(EagleHead):
     kind = "eagle3"
 
     def __init__(self, checkpoint: Checkpoint, target: Decoder) -> None:
-        weights = checkpoint.weights(target.ops, target.weight_type)
+        weights = checkpoint.weights(target.ops)
         layer = "midlayer." if "midlayer.hidden_norm.weight" in weights else "layers.0."
         hidden, target_hidden = checkpoint.size("hidden_size"), target.arch.hidden
         super().__init__(checkpoint, weights, target, layer, 2 * hidden)

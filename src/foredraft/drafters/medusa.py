@@ -14,8 +14,10 @@ import numpy as np
 
 from foredraft.core import FloatArray, IntArray
 from foredraft.drafters.checkpoint import Checkpoint
+from foredraft.kv.cache import PagedKV
 from foredraft.models.decoder import Decoder
 from foredraft.models.gguf_cursor import fail
+from foredraft.ops.base import Batch
 from foredraft.ops.reference import rms_norm, silu
 
 
@@ -63,7 +65,7 @@ class MedusaHeads:
         self.target_ids = _target_ids(checkpoint, target)
         size, kept = _output_size(checkpoint, names, self.target_ids, target.vocab_size)
         _check_width(checkpoint, names, hidden)
-        weights = checkpoint.weights(target.ops, target.weight_type)
+        weights = checkpoint.weights(target.ops)
         self._layers = [[weights.matrix(name, hidden, hidden) for name in head] for head in names.layers]
         self._outputs = [weights.matrix(name, size, hidden, kept) for name in names.outputs] or [target.output]
         weights.check_all_used()
@@ -71,6 +73,9 @@ class MedusaHeads:
     @property
     def num_heads(self) -> int:
         return len(self._layers)
+
+    def rehearse(self, batch: Batch, kv: PagedKV) -> object:
+        return self.logits(np.zeros((len(batch.tokens), self._target.arch.hidden), np.float32), self.num_heads)
 
     def logits(self, hidden: FloatArray, count: int) -> FloatArray:
         """What the first `count` heads make of hidden states of the target before its output norm, [rows, hidden].

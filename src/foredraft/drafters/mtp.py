@@ -18,6 +18,7 @@ import numpy as np
 from foredraft.core import FloatArray
 from foredraft.drafters import attention
 from foredraft.drafters.checkpoint import Checkpoint
+from foredraft.drafters.recurrent import Recurrent
 from foredraft.kv.cache import PagedKV
 from foredraft.models.decoder import Decoder, read_layer
 from foredraft.models.gguf_cursor import fail
@@ -46,33 +47,21 @@ class Parts:
     max_positions: int
 
 
-class MtpBlock:
-    """A block ready to run for its target. Immutable after loading; keys and values live in a `PagedKV` of one layer.
-
-    taps: the hidden state of the target that it reads. hidden: width of the states it goes on from.
-    """
+class MtpBlock(Recurrent):
+    """One block, which is run again to guess further."""
 
     kind = "mtp"
-    target_ids = None
 
     def __init__(self, parts: Parts, target: Decoder) -> None:
         self._parts, self._target, self._layer = parts, target, target.ops.layer(parts.layer)
         self.taps = (target.arch.num_layers,)
-        self.hidden, self.vocab_size, self.max_positions = target.arch.hidden, target.vocab_size, parts.max_positions
+        self.vocab_size, self.max_positions = target.vocab_size, parts.max_positions
         self.kv_shape = (1, parts.layer.attention.num_kv_heads, parts.layer.attention.head_dim)
 
     def fuse(self, features: FloatArray) -> FloatArray:
-        """The target's hidden states as `forward` takes them, [rows, hidden]."""
         return rms_norm(features, self._target.output_norm, self._target.arch.norm_eps)
 
     def forward(self, batch: Batch, hidden: FloatArray, kv: PagedKV) -> tuple[FloatArray, FloatArray]:
-        """One pass over the rows of `batch`; writes their keys and values to `kv`.
-
-        hidden: [rows, hidden], of the position before each row's token: fused features, or what a pass returned. Not
-        changed.
-
-        Returns the logits [wanted, vocabulary] and hidden states [wanted, hidden] of the wanted rows.
-        """
         ops, parts, eps = self._target.ops, self._parts, self._parts.layer.eps
         embedded = rms_norm(ops.embed(parts.embedding, batch.tokens), parts.embedding_norm, eps)
         both = np.concatenate([embedded, rms_norm(hidden, parts.hidden_norm, eps)], 1)
@@ -81,6 +70,9 @@ class MtpBlock:
         out = rms_norm(x[batch.wanted], parts.output_norm, eps)
         [logits] = ops.project(out, None, eps, (parts.output,))
         return logits, out
+
+    def rehearse(self, batch: Batch, kv: PagedKV) -> object:
+        return self.forward(batch, np.zeros((len(batch.tokens), self._target.arch.hidden), np.float32), kv)
 
 
 def of_target(target: Decoder) -> MtpBlock | None:
@@ -116,7 +108,7 @@ def create(checkpoint: Checkpoint, target: Decoder) -> MtpBlock:
     Raises:
         ModelError: it is for another target, is not dense, or a tensor is missing, misshapen or not understood.
     """
-    everything = checkpoint.weights(target.ops, target.weight_type)
+    everything = checkpoint.weights(target.ops)
     named = {match[1] for name in checkpoint.tensors if (match := re.match(r"(model\.layers\.\d+\.)eh_proj\.", name))}
     if len(named) > 1:
         fail(checkpoint.path, f"has {len(named)} MTP blocks; one is run")

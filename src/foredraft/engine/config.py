@@ -17,8 +17,8 @@ class ModelConfig:
     draft: str | None = option(None, "A smaller model with the same tokenizer, to draft with.")
     draft_vocabulary: str | None = option(
         None,
-        "Tokens that the draft model drafts from: so many of the lowest ids, or those of a file that "
-        "`foredraft train vocabulary` made; not set: all.",
+        "Tokens that the draft model drafts from, beside those of the context: so many of the lowest ids, or those of "
+        "a file that `foredraft train vocabulary` made; not set: all.",
     )
     drafters: tuple[str, ...] = option(
         (), "Learned drafters for the target: GGUF files or directories (docs/drafters.md)."

@@ -18,7 +18,8 @@ from foredraft.engine.scheduler import Slice
 from foredraft.engine.sequence import Sequence as EngineSequence
 from foredraft.governor.governor import Governor
 from foredraft.governor.plan import Choice
-from foredraft.governor.turns import Load, Run, Turn
+from foredraft.governor.shape import num_rows
+from foredraft.governor.turns import Load, Run, Runner, Turn
 from foredraft.proposers.base import GoesOn, Proposer, check_draft, whole
 from foredraft.steps import StepRecord
 
@@ -40,6 +41,11 @@ class Drafting:
         self._asked: set[int] = set()  # contexts that a proposer may hold something of
         self._readers = {name for name, proposer in proposers.items() if proposer.taps}
         self._taps = sorted({tap for name in self._readers for tap in proposers[name].taps})
+        self._runners = {
+            name: Runner(each.ends_drafts, each.drafts_at_once, each.most_catch_up)
+            for name, each in proposers.items()
+            if not each.is_free
+        }
         self.begin(())
 
     def begin(self, running: Sequence[EngineSequence]) -> None:
@@ -236,11 +242,7 @@ class Drafting:
         sequence = part.sequence
         budget = part.draft_budget if sequence.context.id in self._governed else 0
         names = sequence.proposers if budget else ()
-        runners = {
-            name: self._proposers[name].ends_drafts
-            for name in names
-            if not self._proposers[name].is_free and self._may(sequence, name)
-        }
+        runners = {name: self._runners[name] for name in names if name in self._runners and self._may(sequence, name)}
         width = self._width(sequence, "auto")
         widths = {name: width for name in runners if self._proposers[name].grows_trees}
         return Turn(sequence.context, sequence.route, budget, runners, sequence.room + 1, widths)
@@ -251,14 +253,18 @@ class Drafting:
         budgets, widths = [choice.num_tokens for choice in choices], [choice.width for choice in choices]
         start = self._clock()
         drafts = self._ask(name, contexts, budgets, widths, self._governor.goes_on(name, turns))
-        ids = [context.id for context in contexts]
+        at_once, rows = self._runners[name].drafts_at_once, Counter[int]()
+        for draft in drafts.values():
+            rows.update({0: 1} if at_once else num_rows(draft))
         self._runs[name] = Run(
-            budgets=dict(zip(ids, budgets, strict=True)),
-            num_tokens={context_id: len(draft.tokens) for context_id, draft in drafts.items()},
+            runner=self._runners[name],
+            budgets={turn.context.id: budget for turn, budget in zip(turns, budgets, strict=True)},
+            num_rows=rows,
             context_lens={context.id: len(context.tokens) for context in contexts},
             seconds=self._clock() - start,
         )
-        return drafts
+        keep = self._governor.keep
+        return {t.context.id: keep(t, drafts[t.context.id]) for t in turns if t.context.id in drafts}
 
     def _may(self, sequence: EngineSequence, name: str) -> bool:
         governor = self._governor

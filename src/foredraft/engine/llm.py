@@ -42,14 +42,15 @@ class LLM:
     """A target model ready to generate, with its proposers. Use it from one thread at a time.
 
     model, draft: a catalog name or the path of a GGUF file.
-    draft_vocabulary: which tokens the draft model computes logits for: the so many lowest ids, or those in a file that
-        `foredraft train vocabulary` has made; None means all. A smaller output matrix makes its passes cheaper.
+    draft_vocabulary: which tokens the draft model computes logits for, beside those of the context: so many of the
+        lowest ids, or those in a file that `foredraft train vocabulary` has made; None means all. A smaller output
+        matrix makes its passes cheaper.
     drafters: paths of learned drafters for the model (docs/drafters.md), at most one of each kind.
     context_length: tokens a sequence may have; None means the model's own limit, at most 8192.
     max_sequences: how many run at once; more wait. kv_memory: bytes for keys and values of all models; None takes what
         is needed, up to a quarter of the free memory.
     threads: None means the cores really available. ops: "native" or "reference".
-    proposers: names to load, in the order in which they are asked; None means lookup, then the drafters, then
+    proposers: names to load, in the order in which they are asked; None means suffix, lookup, the drafters, then
         draft_model where a draft is given. Requests with a response format or a prediction ask grammar or prediction
         before, which are always there.
     suffix_memory: bytes for past outputs, which the proposer suffix drafts from in pools with `share_outputs`.
@@ -213,8 +214,7 @@ class LLM:
     def _measure(self) -> Curves:
         roles = {"model": self._models.target, "draft": self._models.draft}
         decoders = {role: decoder for role, decoder in roles.items() if decoder}
-        files = {role: self.files[role] for role in decoders}
-        return curves(decoders, files, _native.num_threads(), self._isa)
+        return curves(decoders, self.files, _native.num_threads(), self._isa, self._models.drafters)
 
     def __enter__(self) -> Self:
         return self

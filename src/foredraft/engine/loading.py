@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foredraft.drafters import loading as drafter_loading
+from foredraft.drafters import mtp
 from foredraft.drafters.loading import Drafter, KVShape
 from foredraft.errors import ConfigError, ModelError
 from foredraft.kv.cache import PagedKV
@@ -19,6 +20,7 @@ from foredraft.models.gguf import GGUFFile
 from foredraft.models.tokenizer import Tokenizer
 from foredraft.models.vocabulary import Vocabulary, kept_tokens
 from foredraft.ops.base import Ops
+from foredraft.proposers import FREE
 from foredraft.proposers.base import DraftModel, LoadedDrafter, Resources
 from foredraft.proposers.suffix_memory import SuffixMemory
 
@@ -54,11 +56,13 @@ class Models:
             if role in self.files:
                 raise ConfigError(f"{self.files[role]} and {path} are both of kind {drafter.kind}; give one of a kind")
             self.files[role], self.drafters[drafter.kind] = path, drafter
+        if "mtp" not in self.drafters and (block := mtp.of_target(self.target)):
+            self.drafters["mtp"] = block
 
     @property
     def proposers(self) -> tuple[str, ...]:
         """Who drafts where nothing else is said, in order."""
-        return ("lookup", *self.drafters, *(("draft_model",) if self.draft else ()))
+        return (*FREE, *self.drafters, *(("draft_model",) if self.draft else ()))
 
     @property
     def page_bytes(self) -> int:

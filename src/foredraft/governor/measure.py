@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
+from foredraft.drafters.loading import Drafter
 from foredraft.governor.cost_curve import CostCurve, Curves
-from foredraft.governor.profile import Point, measure
+from foredraft.governor.profile import Network, Point, measure
 from foredraft.governor.profile_cache import profile_path, read_profile
 from foredraft.models.decoder import Decoder
 
@@ -22,25 +24,40 @@ MODEL, DRAFT = "model", "draft"  # roles in a profile
 DRAFT_MODEL = "draft_model"  # the proposer that runs the latter
 
 
-def curves(decoders: Mapping[str, Decoder], files: Mapping[str, Path], threads: int, isa: str) -> Curves:
-    """The cost curves of the models in the roles "model" and (if given) "draft".
+def curves(
+    decoders: Mapping[str, Decoder],
+    files: Mapping[str, Path],
+    threads: int,
+    isa: str,
+    drafters: Mapping[str, Drafter] = MappingProxyType({}),
+) -> Curves:
+    """The cost curves of the models in the roles "model" and (if given) "draft", and of learned drafters, by kind.
 
     A profile that `foredraft profile` has kept comes first, then what was measured here before. What is measured now is
-    kept for the next time.
+    kept for the next time: of models together, of each drafter apart. files: by role, "drafter KIND" among them where
+    it has a file of its own.
     """
     kept = decoders[DRAFT].kept if DRAFT in decoders else None
-    path = profile_path(files, threads, isa, None if kept is None else len(kept))
+    path = profile_path({role: files[role] for role in decoders}, threads, isa, None if kept is None else len(kept))
     full = read_profile(path)
-    quick = path.with_suffix(".quick.json")
     points: dict[str, tuple[Point, ...]] | None = {MODEL: full.points, DRAFT: full.draft} if full else None
     if points is None or not _is_whole(points, decoders):
-        points = _read(quick, decoders) or _measured(decoders, quick)
+        points = _quick({role: Network.of(decoder) for role, decoder in decoders.items()}, path)
     drafts = {DRAFT_MODEL: CostCurve(points[DRAFT])} if DRAFT in decoders else {}
+    for kind, drafter in drafters.items():
+        role = f"drafter {kind}"
+        path = profile_path({MODEL: files[MODEL], role: files.get(role, files[MODEL])}, threads, isa)
+        drafts[kind] = CostCurve(_quick({role: Network.of_drafter(drafter)}, path)[role])
     return Curves(CostCurve(points[MODEL]), drafts)
 
 
-def _measured(decoders: Mapping[str, Decoder], path: Path) -> dict[str, tuple[Point, ...]]:
-    points = {role: tuple(_points(decoder)) for role, decoder in decoders.items()}
+def _quick(networks: Mapping[str, Network], path: Path) -> dict[str, tuple[Point, ...]]:
+    """What was kept beside `path`, or else is measured now."""
+    path = path.with_suffix(".quick.json")
+    known = _read(path, networks)
+    if known:
+        return known
+    points = {role: tuple(_points(network)) for role, network in networks.items()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}")
@@ -51,22 +68,22 @@ def _measured(decoders: Mapping[str, Decoder], path: Path) -> dict[str, tuple[Po
     return points
 
 
-def _points(decoder: Decoder) -> Iterator[Point]:
-    limit = decoder.arch.context_length
+def _points(network: Network) -> Iterator[Point]:
+    limit = network.context_length
     for context, rows in GRID:
         fitting = [count for count in rows if count < limit]
         # The fastest of so few rounds: one that somebody disturbed would count too much in a median.
-        yield from measure(decoder, fitting, [min(context, limit - fitting[-1])], ROUNDS, summary=min)
+        yield from measure(network, fitting, [min(context, limit - fitting[-1])], ROUNDS, summary=min)
 
 
-def _read(path: Path, decoders: Mapping[str, Decoder]) -> dict[str, tuple[Point, ...]] | None:
+def _read(path: Path, roles: Collection[str]) -> dict[str, tuple[Point, ...]] | None:
     """What was kept, if it is there and complete."""
     try:
         values = json.loads(path.read_bytes())
-        points = {role: tuple(Point(**point) for point in values[role]) for role in decoders}
+        points = {role: tuple(Point(**point) for point in values[role]) for role in roles}
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return points if _is_whole(points, decoders) else None
+    return points if _is_whole(points, roles) else None
 
 
 def _is_whole(points: Mapping[str, tuple[Point, ...]], roles: Iterable[str]) -> bool:

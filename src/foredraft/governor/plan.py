@@ -65,7 +65,7 @@ class Candidate:
     each depth. reach[i]: the chance that it gets to this token, and does not end the draft before; empty where it
     always does. catch_up: tokens that its proposer would have to read first. width: most children of a token, where
     the proposer has to run. parents: of the tokens of a tree, as in core.Draft, as far as can be told before it has
-    grown; empty for a chain.
+    grown; empty for a chain. is_at_once: where the proposer has to run, a single pass makes the whole draft.
     """
 
     proposer: str
@@ -75,6 +75,7 @@ class Candidate:
     catch_up: int = 0
     width: int = 1
     parents: tuple[int, ...] = ()
+    is_at_once: bool = False
 
     @cached_property
     def depths(self) -> Sequence[int]:
@@ -89,6 +90,8 @@ class Candidate:
     @cached_property
     def rows(self) -> Sequence[int]:
         """How many rows of its proposer's passes each token adds: 1 for the first child of its parent, else 0."""
+        if self.is_at_once:
+            return [1] + [0] * (len(self.survival) - 1)
         if not self.parents:
             return [1] * len(self.survival)
         return [parent not in self.parents[:place] for place, parent in enumerate(self.parents)]

@@ -24,6 +24,7 @@ from foredraft.governor.plan import Candidate, Choice, Plan, Seat, Snapshot
 # best of many picks some luck with it.
 START_GAIN, KEEP_GAIN = 0.05, 0.02
 SLACK_STEPS = 4.0
+ROW_PRICES = (0.0, 0.15, 0.3, 0.5)  # of a row in tokens, at which drafts that are there are compared
 DEPTHS = (1, 2, 3, 4, 5, 6, 8)  # of a proposer that runs a model
 
 
@@ -153,26 +154,50 @@ def turn_s(snapshot: Snapshot) -> float:
     return snapshot.pass_cost(len(snapshot.seats) + snapshot.other_tokens, snapshot.sequence_context)
 
 
+def worth_of_row(snapshot: Snapshot, plan: Plan) -> float:
+    """Tokens that come in the time of one more row of the target's pass anyway, under a plan: what a row has to win."""
+    rate = (plan.expected_tokens + snapshot.other_tokens) / plan.step_s
+    return rate * snapshot.pass_cost.least_row_s(snapshot.num_rows)
+
+
 def worth_going_on(snapshot: Snapshot, plan: Plan, proposer: str, survival: Mapping[int, Sequence[float]]) -> set[int]:
     """Which of the drafts that are being made under a plan are worth another token: those whose next tokens together
-    exceed most what comes in the time of a further pass anyway.
+    exceed most what comes in the time of a further pass anyway (none where a draft is made at once).
 
     survival: by draft, for each of its rows in that pass, the chance that the next token and all before it are
     accepted.
     """
     cost, row_s = snapshot.draft_costs[proposer], snapshot.pass_cost.least_row_s(snapshot.num_rows)
+    offers = (each for seat in snapshot.seats for each in seat.candidates if each.proposer == proposer)
+    is_at_once = any(each.is_at_once for each in offers)
     rate = (plan.expected_tokens + snapshot.other_tokens) / plan.step_s
     best_first = sorted(survival, key=lambda draft: -sum(survival[draft]) / len(survival[draft]))
     gained = accumulate(sum(survival[draft]) for draft in best_first)
     rows = accumulate(len(survival[draft]) for draft in best_first)
-    values = [0.0, *(won - rate * (cost(n) + n * row_s) for won, n in zip(gained, rows, strict=True))]
+    costs_s = (n * row_s + (0.0 if is_at_once else cost(n)) for n in rows)
+    values = [0.0, *(won - rate * cost_s for won, cost_s in zip(gained, costs_s, strict=True))]
     return set(best_first[: values.index(max(values))])
 
 
 def _ways(snapshot: Snapshot, plain_s: float) -> Iterator[_Way]:
     """Drafts that are ready alone, and with each depth of each proposer that has to run, in chains and in trees."""
+    for ready in _ready(snapshot.seats):
+        yield from _ways_with(snapshot, plain_s, ready)
+
+
+def _ready(seats: Sequence[Seat]) -> list[list[Candidate | None]]:
+    """Which of its drafts that are there each seat may take: the one whose tokens are worth most, at each price of a
+    row, since a long draft may win more tokens than a surer one, but not where only the first of them are worth it."""
+    found: list[list[Candidate | None]] = []
+    for price in ROW_PRICES:
+        best = [_best_ready(seat, price) for seat in seats]
+        if best not in found:
+            found.append(best)
+    return found
+
+
+def _ways_with(snapshot: Snapshot, plain_s: float, ready: list[Candidate | None]) -> Iterator[_Way]:
     seats, rate = snapshot.seats, _rate(snapshot, plain_s)
-    ready = [_best_ready(seat) for seat in seats]
     if any(ready):
         yield _Way(ready, {})
     for proposer, cost in snapshot.draft_costs.items():
@@ -182,7 +207,8 @@ def _ways(snapshot: Snapshot, plain_s: float) -> Iterator[_Way]:
             runs = dict(sorted(((at, each) for at, each in own if each.width <= width), key=lambda one: one[1].width))
             pass_s = [0.0, *(cost(num_rows) for num_rows in range(1, len(runs) * width + 1))]
             longest = max((max(run.depths, default=-1) + 1 for run in runs.values()), default=0)
-            for depth in (depth for depth in DEPTHS if depth <= longest):
+            depths = [depth for depth in DEPTHS if depth <= longest]
+            for depth in depths[-1:] if any(run.is_at_once for run in runs.values()) else depths:
                 chosen, catch_up_s = list(ready), {}
                 for at, whole in runs.items():
                     run, other = whole.down_to(depth), ready[at]
@@ -194,6 +220,9 @@ def _ways(snapshot: Snapshot, plain_s: float) -> Iterator[_Way]:
                     yield _Way(chosen, catch_up_s, pass_s)
 
 
-def _best_ready(seat: Seat) -> Candidate | None:
+def _best_ready(seat: Seat, price: float) -> Candidate | None:
+    """The draft that is there whose tokens are worth most beyond their rows, in tokens. price: of a row."""
     ready = [candidate for candidate in seat.candidates if candidate.is_ready and candidate.survival]
-    return max(ready, key=lambda candidate: sum(candidate.survival), default=None)
+    if len(ready) < 2:
+        return ready[0] if ready else None
+    return max(ready, key=lambda candidate: sum(max(chance - price, 0.0) for chance in candidate.survival))

@@ -9,21 +9,24 @@ Only the model is measured: choosing tokens from logits is not.
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from foredraft.core import IntArray
+from foredraft.drafters.loading import Drafter
 from foredraft.errors import ModelError
 from foredraft.governor.bandwidth import read_bandwidth
 from foredraft.kv.batch import BatchBuilder
 from foredraft.kv.cache import PAGE_SIZE, PagedKV
 from foredraft.models.decoder import Decoder
 from foredraft.models.gguf import GGUFFile
-from foredraft.ops.base import Ops
+from foredraft.ops.base import Batch, Ops
 
 ROWS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 DRAFT_ROWS = (1, 2, 4, 8, 16, 32)  # a draft is made one token at a time, for several sequences together
@@ -108,11 +111,37 @@ def _file_points(
     if not fitting:
         raise ModelError(f"{file.path}: the context has {limit} token; at least 2 are needed to measure a pass")
     contexts = sorted({min(context, limit - fitting[-1]) for context in CONTEXTS})
-    return tuple(measure(decoder, fitting, contexts, ROUNDS, report))
+    return tuple(measure(Network.of(decoder), fitting, contexts, ROUNDS, report))
+
+
+@dataclass(frozen=True)
+class Network:
+    """What passes are measured of.
+
+    forward: a pass over a batch, whatever it computes. kv_shape: layers, KV heads and their size. context_length: most
+    tokens of context and pass together. num_bytes: that a pass reads from memory after so many tokens of context, where
+    that is known.
+    """
+
+    forward: Callable[[Batch, PagedKV], object]
+    kv_shape: tuple[int, int, int]
+    vocab_size: int
+    context_length: int = sys.maxsize
+    num_bytes: Callable[[int], int] = lambda context: 0
+
+    @classmethod
+    def of(cls, decoder: Decoder) -> Network:
+        arch, num_bytes = decoder.arch, partial(pass_bytes, decoder)
+        shape = (arch.num_layers, arch.num_kv_heads, arch.head_dim)
+        return cls(decoder.forward, shape, decoder.vocab_size, arch.context_length, num_bytes)
+
+    @classmethod
+    def of_drafter(cls, drafter: Drafter) -> Network:
+        return cls(drafter.rehearse, drafter.kv_shape or (0, 1, 1), drafter.vocab_size)
 
 
 def measure(
-    decoder: Decoder,
+    network: Network,
     rows: Sequence[int],
     contexts: Sequence[int],
     rounds: int,
@@ -124,7 +153,7 @@ def measure(
 
     rows, contexts: rising, 1 or more; together they fit into the model's context. `report` hears of every round.
     """
-    passes = _Passes(decoder, contexts[-1] + rows[-1])
+    passes = _Passes(network, contexts[-1] + rows[-1])
     points = []
     for context in contexts:
         passes.extend(context)
@@ -137,7 +166,7 @@ def measure(
                 start_s = clock()
                 passes.run(count)
                 times_s[count].append(clock() - start_s)
-        num_bytes = pass_bytes(decoder, context)
+        num_bytes = network.num_bytes(context)
         points += [Point(count, context, summary(times_s[count]) * 1e3, num_bytes) for count in rows]
     return points
 
@@ -160,15 +189,14 @@ def pass_bytes(decoder: Decoder, context: int) -> int:
 class _Passes:
     """One sequence of tokens, keys and values without meaning, which a pass's time does not depend on."""
 
-    def __init__(self, decoder: Decoder, most_tokens: int) -> None:
-        arch = decoder.arch
-        self._decoder = decoder
+    def __init__(self, network: Network, most_tokens: int) -> None:
+        self._forward = network.forward
         pages = -(-most_tokens // PAGE_SIZE)
-        self._kv = PagedKV(arch.num_layers, arch.num_kv_heads, arch.head_dim, pages, share_prefixes=False)
+        self._kv = PagedKV(*network.kv_shape, pages, share_prefixes=False)
         for layer in self._kv.layers:  # pages that were never written would all be one page of zeros
             layer.keys.fill(0.01)
             layer.values.fill(0.01)
-        self._tokens = np.random.default_rng(0).integers(decoder.vocab_size, size=most_tokens).tolist()
+        self._tokens = np.random.default_rng(0).integers(network.vocab_size, size=most_tokens).tolist()
         self._sequence = self._kv.open([])
 
     def extend(self, context: int) -> None:
@@ -183,4 +211,4 @@ class _Passes:
         self._kv.reserve(self._sequence, rows)
         builder = BatchBuilder()
         builder.add(self._sequence, self._tokens[length : length + rows], range(rows))
-        self._decoder.forward(builder.build(), self._kv)
+        self._forward(builder.build(), self._kv)

@@ -150,7 +150,7 @@ def expected_seconds(snapshot: Snapshot, choices: Mapping[int, Choice]) -> float
             offer = _offer(seat, choice)
             for depth, rows in zip(offer.depths[: choice.num_tokens], offer.rows, strict=False):
                 num_rows[depth] += rows
-        passes_s = sum(cost(count) for count in num_rows.values())
+        passes_s = sum(cost(count) for count in num_rows.values() if count)
         catch_up = sum(_offer(seat, choice).catch_up / max(seat.horizon, 1) for seat, choice in mine)
         seconds += passes_s + catch_up * cost.row_s
     return seconds + (snapshot.overhead_s if chosen else 0.0)

@@ -13,18 +13,26 @@ GoesOn = Callable[[Mapping[int, Sequence[Sequence[int]]]], Collection[int]]
 
 
 @dataclass(frozen=True)
+class Runner:
+    """A proposer that has to run a model to draft; see the same names in proposers/base.py."""
+
+    ends_drafts: bool = False
+    drafts_at_once: bool = False
+    most_catch_up: int | None = None
+
+
+@dataclass(frozen=True)
 class Turn:
     """A sequence that decides a token, whether or not anybody may draft for it.
 
-    budget: most tokens to draft. runners: proposers that may draft for it and would have to run a model, and whether
-    they end a draft where it is not worth going on. num_left: tokens that it may still write. widths: of those of them
-    that may grow trees, most children of a token.
+    budget: most tokens to draft. runners: proposers that may draft for it and would have to run a model. num_left:
+    tokens that it may still write. widths: of those of them that may grow trees, most children of a token.
     """
 
     context: Context
     route: str
     budget: int
-    runners: Mapping[str, bool]
+    runners: Mapping[str, Runner]
     num_left: int
     widths: Mapping[str, int] = field(default_factory=dict)
 
@@ -42,9 +50,11 @@ class Load:
 
 @dataclass(frozen=True)
 class Run:
-    """A call of a proposer that runs a model: by context id, budgets, tokens drafted, and the contexts' lengths."""
+    """A call of a proposer that runs a model: by context id, budgets and the contexts' lengths; num_rows: of its
+    passes, by depth."""
 
+    runner: Runner
     budgets: Mapping[int, int]
-    num_tokens: Mapping[int, int]
+    num_rows: Mapping[int, int]
     context_lens: Mapping[int, int]
     seconds: float

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from foredraft.core import Context, Draft, FloatArray, Verdict
 from foredraft.drafters.loading import Drafter
+from foredraft.errors import ConfigError
 from foredraft.kv.cache import PagedKV
 from foredraft.models.decoder import Decoder
 from foredraft.proposers.suffix_memory import SuffixMemory
@@ -48,6 +49,12 @@ class Resources:
     suffixes: SuffixMemory | None = None
     drafters: Mapping[str, LoadedDrafter] = field(default_factory=dict)
 
+    def drafter(self, kind: str) -> LoadedDrafter:
+        """Raises ConfigError where no drafter of this kind was loaded."""
+        if kind not in self.drafters:
+            raise ConfigError(f"proposer {kind} needs a drafter of this kind; name one with --drafter")
+        return self.drafters[kind]
+
 
 # Which drafts are worth another pass: by each one's number in the call, the tokens that would get a child in it, as the
 # grades on the path down to each; of these drafts, the numbers of those that are to go on.
@@ -71,6 +78,8 @@ class Proposer(ABC):
     name: str
     is_free: bool = False  # a draft costs next to nothing, so it may be made first and judged then
     ends_drafts: bool = False  # `propose_while` asks whether to go on
+    drafts_at_once: bool = False  # one pass of its model makes the whole draft, not one for each depth
+    most_catch_up: int | None = None  # most tokens that came without it and that it reads before it drafts; None: all
     grows_trees: bool = False  # `propose_while` takes widths above 1
     taps: tuple[int, ...] = ()  # whose hidden states of the target it reads; see Decoder.forward_tapped
 

@@ -14,11 +14,10 @@ import numpy as np
 
 from foredraft.core import Context, Draft, FloatArray
 from foredraft.drafters.recurrent import Recurrent
-from foredraft.errors import ConfigError
 from foredraft.kv.batch import BatchBuilder
 from foredraft.kv.cache import PagedKV, SequenceKV
 from foredraft.proposers.base import GoesOn, Proposer, Resources, whole
-from foredraft.proposers.features import Features
+from foredraft.proposers.features import MOST, Features
 from foredraft.proposers.tree import FedRows, Growth, grow, most_rows
 
 log = logging.getLogger("foredraft")
@@ -54,6 +53,7 @@ class RecurrentProposer(Proposer):
     """
 
     ends_drafts = True
+    most_catch_up = MOST
     grows_trees = True
 
     def __init__(self, network: Recurrent, kv: PagedKV, eos_ids: Collection[int]) -> None:
@@ -87,7 +87,7 @@ class RecurrentProposer(Proposer):
     def _start(self, number: int, context: Context, budget: int, width: int) -> Growth | None:
         """Reserve rows for what is to come; None where features, positions or room are lacking."""
         state, num_final = self._states.get(context.id), len(context.tokens) - 1
-        if state is None or state.features.end != num_final or state.num_read == num_final:
+        if state is None or state.features.end != num_final or num_final in (state.num_read, state.features.start):
             return None
         if state.num_read < state.features.start or not state.num_read:
             self._begin(state, context)
@@ -176,11 +176,12 @@ def eagle3(resources: Resources) -> RecurrentProposer:
     return _create("eagle3", resources)
 
 
+def mtp(resources: Resources) -> RecurrentProposer:
+    return _create("mtp", resources)
+
+
 def _create(kind: str, resources: Resources) -> RecurrentProposer:
-    """Raises ConfigError where no drafter of this kind was loaded."""
-    loaded = resources.drafters.get(kind)
-    if loaded is None:
-        raise ConfigError(f"proposer {kind} needs a drafter of this kind; name one with --drafter")
+    loaded = resources.drafter(kind)
     assert isinstance(loaded.network, Recurrent)
     assert loaded.kv is not None
     return RecurrentProposer(loaded.network, loaded.kv, resources.eos_ids)

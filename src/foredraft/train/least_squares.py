@@ -27,7 +27,7 @@ class LeastSquares:
 
     def solve(self) -> Tensor:
         """W, float32 [outputs, inputs]."""
-        scale = 1 / (self.input_sizes * max(self._num_rows, 1) ** 0.5)
+        scale: Tensor = 1 / (self.input_sizes * max(self._num_rows, 1) ** 0.5)
         scaled = scale[:, None] * self._xx * scale + self._ridge * torch.eye(len(scale))
         solved: Tensor = torch.linalg.solve(scaled.double(), (scale[:, None] * self._xy).double())
         return scale * solved.T.float()
