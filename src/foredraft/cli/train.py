@@ -110,7 +110,7 @@ _SCHEDULE = (
     click.option(
         "--epochs", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True, help="Over the data."
     ),
-    click.option("--learning-rate", type=click.FloatRange(0, min_open=True), default=5e-3, show_default=True),
+    click.option("--learning-rate", type=click.FloatRange(0, min_open=True), default=1.5e-3, show_default=True),
     click.option("--batch-tokens", type=click.IntRange(1), default=512, show_default=True, help="Of answers, a step."),
     click.option(
         "--interval", type=click.IntRange(1), default=50, show_default=True, help="Steps between checkpoints."

@@ -25,7 +25,7 @@ from foredraft.train.reader import Reader
 from foredraft.train.shards import write_atomically
 
 CHECKPOINT = "checkpoint.pt"
-WARM_UP, LAST_RATE = 0.06, 0.05  # of all steps; of the learning rate, at the end
+WARM_UP, LAST_RATE = 0.06, 0.05  # of all tokens; of the learning rate, at the end
 GRADIENT_NORM = 1.0
 
 
@@ -40,7 +40,7 @@ class Schedule:
     """
 
     epochs: float = 2.0
-    learning_rate: float = 5e-3
+    learning_rate: float = 1.5e-3
     batch_tokens: int = 512
     interval: int = 50
     patience: int = 5
@@ -104,7 +104,7 @@ class Trainer:
         self.training = Training()
         self._best_state: dict[str, Any] = {}
         self._validation = reader.validation(schedule.validation_tokens)
-        self.num_steps = self._count_steps()
+        self._last_token = reader.size.num_answer_tokens * schedule.epochs
         self.is_resumed = (folder / CHECKPOINT).exists()
         if self.is_resumed:
             self._resume()
@@ -118,12 +118,12 @@ class Trainer:
         losses: list[float] = []
         if not training.points:
             self._evaluate(started, losses, tell)
-        while training.step < self.num_steps and not training.is_over(self._schedule.patience):
+        while training.tokens < self._last_token and not training.is_over(self._schedule.patience):
             for batch in islice(self._reader.epoch(training.epoch), training.batch, None):
                 losses.append(self._step(self._head.loss(batch)))
                 training.batch += 1
                 training.tokens += batch.num_answer_tokens
-                is_last = training.step == self.num_steps
+                is_last = training.tokens >= self._last_token
                 if is_last or training.step % self._schedule.interval == 0:
                     self._evaluate(started, losses, tell)
                 if is_last or training.is_over(self._schedule.patience):
@@ -135,8 +135,8 @@ class Trainer:
 
     def _step(self, loss: Tensor) -> float:
         for group in self._optimizer.param_groups:
-            rate = _rate(self.training.step, self.num_steps) * group["size"]
-            group["lr"] = self._schedule.learning_rate * rate
+            share = self.training.tokens / self._last_token
+            group["lr"] = self._schedule.learning_rate * group["size"] * _rate(share)
         self._optimizer.zero_grad()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self._parameters, GRADIENT_NORM)
@@ -188,11 +188,6 @@ class Trainer:
         self._best_state = saved["best"]
         self._optimizer.load_state_dict(saved["optimizer"])
 
-    def _count_steps(self) -> int:
-        """Steps of all epochs; a run's last step has to be known for the learning rate."""
-        by_epoch = max(round(self._reader.size.num_answer_tokens / self._schedule.batch_tokens), 1)
-        return max(round(by_epoch * self._schedule.epochs), 1)
-
 
 def read_checkpoint(folder: Path) -> dict[str, Any]:
     """What a run has left in `folder`; nothing in it is executed.
@@ -213,8 +208,8 @@ def _size(parameter: Tensor) -> float:
     return max(parameter.detach().square().mean().sqrt().item(), 1e-4)
 
 
-def _rate(step: int, num_steps: int) -> float:
-    """The learning rate at a step, relative to the highest."""
-    rising = (step + 1) / max(WARM_UP * num_steps, 1)
-    falling = LAST_RATE + (1 - LAST_RATE) * (1 + math.cos(math.pi * step / num_steps)) / 2
+def _rate(share: float) -> float:
+    """The learning rate when so much of the training is over, relative to the highest."""
+    rising = (share + WARM_UP / 10) / WARM_UP
+    falling = LAST_RATE + (1 - LAST_RATE) * (1 + math.cos(math.pi * share)) / 2
     return min(rising, 1.0) * falling

@@ -127,10 +127,14 @@ def _parse(line: str, where: str) -> TrainingPrompt:
     if isinstance(row, dict) and isinstance(row.get("prompt"), str) and row["prompt"]:
         row["messages"] = [{"role": "user", "content": row["prompt"]}]
     messages = row.get("messages") if isinstance(row, dict) else None
-    if not isinstance(messages, list) or not messages:
+    if not (isinstance(messages, list) and messages and all(map(_is_message, messages))):
         raise ConfigError(f'{where} is not a prompt; write one JSON object a line, such as {{"prompt": "Say hello."}}')
     told = {name: str(row.get(name, "unknown")) for name in ("kind", "source", "license")}
     return TrainingPrompt(messages=tuple(messages), **told)
+
+
+def _is_message(given: object) -> bool:
+    return isinstance(given, dict) and all(isinstance(given.get(key), str) for key in ("role", "content"))
 
 
 def texts_in(value: Any) -> Iterator[str]:
