@@ -99,7 +99,7 @@ def test_unrolled_training_is_what_drafting_computes(
         for row in (first, first + 3, len(document.tokens) - 1 - NUM_POSITIONS):
             for depth, logits in enumerate(drafted(drafter, document.tokens.tolist(), read, row)):
                 ours = depths[depth][number][row - first].numpy()
-                np.testing.assert_allclose(ours, logits, atol=0.03)  # keys and values are float16 when drafting
+                np.testing.assert_allclose(ours, logits, atol=0.06)  # keys and values are float16 when drafting
                 assert logits.std() > 0.5
 
 
