@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +27,7 @@ from foredraft.bench.workloads import select
 from foredraft.cli.files import check_writable, write_json
 from foredraft.cli.options import prompt_tokens, split_names
 from foredraft.core import BoolArray
-from foredraft.governor.profile import measure, pass_bytes
+from foredraft.governor.profile import Network, measure, pass_bytes
 from foredraft.kv.batch import BatchBuilder
 from foredraft.kv.cache import PAGE_SIZE, PagedKV
 from foredraft.models import catalog, gguf
@@ -98,20 +99,25 @@ def drafts(draft: str, texts_path: Path, wanted: Sequence[str], json_path: Path)
 @main.command()
 @click.option("--draft", required=True)
 @click.option("--rounds", type=int, default=40, show_default=True)
+@click.option("--threads", type=int)
+@click.option("--cpu-time", is_flag=True, help="Of the process, which says more on a busy machine; with --threads 1.")
 @vocabulary_option
 @json_option
-def passes(draft: str, rounds: int, wanted: Sequence[str], json_path: Path) -> None:
+def passes(
+    draft: str, rounds: int, threads: int | None, cpu_time: bool, wanted: Sequence[str], json_path: Path
+) -> None:
     """Bytes and time of a draft pass over one row: all vocabularies in turn, every second round backwards."""
     check_writable(json_path)
-    path, op_set = catalog.resolve(draft), ops.create("native", None)
+    path, op_set = catalog.resolve(draft), ops.create("native", threads)
     file = gguf.read(path)
     masks = _vocabularies(path, wanted)
     kept = {name: None if name == ALL else np.flatnonzero(mask).astype(np.int32) for name, mask in masks.items()}
     decoders = {name: Decoder(file, op_set, tokens) for name, tokens in kept.items()}
+    clock = time.process_time if cpu_time else time.perf_counter
     times_ms: dict[str, list[float]] = {name: [] for name in decoders}
     for number in range(rounds):
         for name in list(decoders) if number % 2 == 0 else reversed(list(decoders)):
-            [point] = measure(decoders[name], [1], [CONTEXT], rounds=1)
+            [point] = measure(Network.of(decoders[name]), [1], [CONTEXT], rounds=1, clock=clock)
             times_ms[name].append(point.ms)
     found = []
     for name, decoder in decoders.items():
@@ -134,8 +140,14 @@ def passes(draft: str, rounds: int, wanted: Sequence[str], json_path: Path) -> N
             f"{found[-1]['median_ms']:.2f} ms, least {found[-1]['min_ms']:.2f} ms, over all {ratio.mean:.3f} "
             f"({ratio.low or 0:.3f} to {ratio.high or 0:.3f})"
         )
-    options = {"rounds": rounds, "context": CONTEXT, "threads": _native.num_threads(), "isa": _native.isa()}
-    write_json(json_path, {"provenance": provenance({"draft": path}, options), "passes": found})
+    how = {
+        "rounds": rounds,
+        "cpu_time": cpu_time,
+        "context": CONTEXT,
+        "threads": _native.num_threads(),
+        "isa": _native.isa(),
+    }
+    write_json(json_path, {"provenance": provenance({"draft": path}, {**how, "context": CONTEXT}), "passes": found})
 
 
 def _vocabularies(path: Path, wanted: Sequence[str]) -> dict[str, BoolArray]:

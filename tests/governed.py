@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from fakes import PAGE_SIZE, VOCAB, FakeProposer, PathModel
+from fakes import PAGE_SIZE, VOCAB, FakeProposer, PathModel, next_token
 from foredraft.core import Context, Draft, FloatArray
 from foredraft.engine import engine as engine_module
 from foredraft.engine.engine import Engine
@@ -24,7 +24,8 @@ from foredraft.governor.pools import PoolConfig
 from foredraft.governor.profile import Point
 from foredraft.kv.cache import PagedKV
 from foredraft.ops.base import Batch
-from foredraft.proposers.base import Proposer
+from foredraft.proposers.base import GoesOn, Proposer
+from foredraft.proposers.tree import Growth, Guess
 from foredraft.steps import StepRecord
 
 FLAT = PassCost((1, 8, 16), (0.050, 0.052, 0.060))  # rows are nearly free
@@ -74,6 +75,50 @@ class TimedProposer(FakeProposer):
 
     def _token(self, rng: random.Random, right: int) -> int:
         return right if rng.random() < self.alpha else (right + 1) % VOCAB
+
+
+class TimedTrees(TimedProposer):
+    """Grows trees: a place's first guess is right with chance `alpha`, its second with `second`; it `believes` that the
+    second is as often. A pass takes `seconds`; `shapes` are the widths of each call."""
+
+    grows_trees = ends_drafts = True
+
+    def __init__(
+        self, name: str, clock: Clock, alpha: float, second: float, seconds: float, believes: float | None = None
+    ) -> None:
+        super().__init__(name, clock, alpha, is_free=False, seconds=seconds)
+        self.second, self.believes = second, second if believes is None else believes
+        self.shapes: list[list[int]] = []
+
+    def propose_while(
+        self, contexts: Sequence[Context], budgets: Sequence[int], goes_on: GoesOn, widths: Sequence[int] = ()
+    ) -> list[Draft | None]:
+        self.asked.append([context.id for context in contexts])
+        self.shapes.append(list(widths))
+        growths = [Growth(i, *each) for i, each in enumerate(zip(contexts, budgets, widths, strict=True))]
+        active = growths
+        while active:
+            self.clock.now += self.seconds
+            self.spent_s += self.seconds
+            for growth in active:
+                growth.branch([self._guesses(growth, node) for node in growth.open])
+            active = [growth for growth in active if growth.open]
+            paths = {g.number: [[guess.grade for guess in g.path(node)] for node in g.open] for g in active}
+            going_on = goes_on(paths) if paths else ()
+            active = [growth for growth in active if growth.number in going_on]
+        return [growth.draft(self.name) for growth in growths]
+
+    def _guesses(self, growth: Growth, node: int) -> list[Guess]:
+        right = next_token(growth.context, [guess.token for guess in growth.path(node)])
+        chance = self._random.random()
+        first = right if chance < self.alpha else (right + 1) % VOCAB
+        second = right if self.alpha <= chance < self.alpha + self.second else (right + 2) % VOCAB
+        others = [(right + 3 + i) % VOCAB for i in range(growth.width - 2)]
+        confidences = [self.alpha, self.believes, *(0.01 for _ in others)]
+        return [
+            Guess(token, confidence, -rank)
+            for rank, (token, confidence) in enumerate(zip((first, second, *others), confidences, strict=False))
+        ][: growth.width]
 
 
 class Governed:

@@ -53,6 +53,10 @@ def test_what_failed_has_no_speed_and_is_counted():
             {"off": [10, 10, 10], "lookup": [9, 9, 9], "auto": [10, 10.1, 10]},
             f"use off: nothing pays here; {AUTO} comes closest, 1.00 x (0.99 to 1.02)",
         ),
+        (
+            {"off": [10, 10, 10], "auto": [5, 30, 12]},
+            f"use off: nothing is faster by more than the noise; {AUTO} comes closest, 1.22 x (0.13 to 11.27)",
+        ),
         (  # one of them seems faster, but it may be noise
             {"off": [10, 10, 10], "lookup": [5, 30, 10], "tree": [11, 11, 11]},
             f"use {TREE}: 1.10 x (1.10 to 1.10); {LOOKUP} 1.14 x",

@@ -294,8 +294,8 @@ def test_all_arms_and_which_to_use(cli, fake, model, tmp_path):
     done = cli("bench", "--model", model, *options)
     assert done.status == 0, done.err
     arms = [
-        *("off", "on:lookup:8", "on:suffix:8", "on:draft_model:4", "on:draft_model:8x3"),
-        "auto:lookup+suffix+draft_model",
+        *("off", "on:suffix:8", "on:lookup:8", "on:draft_model:4", "on:draft_model:8x3"),
+        "auto:suffix+lookup+draft_model",
     ]
     assert [one["arm"] for one in json.loads(path.read_text())["summaries"]] == arms
     (llm,) = fake.instances

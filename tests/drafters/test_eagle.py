@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -100,7 +101,7 @@ def float64(weights):
 
 
 def loaded(values):
-    tensor = quantizers.quantized(make_tensor("w", TensorType.F32, values), TensorType.Q8_0)
+    tensor = quantizers.quantized(make_tensor("w", TensorType.F32, values))
     return quants.dequantize(tensor.type, tensor.data).reshape(values.shape)
 
 
@@ -260,6 +261,21 @@ def test_what_is_not_for_this_target_is_refused(tmp_path, change, message):
     change(config, weights)
     with pytest.raises(ModelError, match=message):
         loading.load(write_directory(tmp_path / "head", config, weights), target, tokenizer)
+
+
+def test_a_tokenizer_beside_the_head_is_compared(tmp_path):
+    target, tokenizer = target_of(tmp_path)
+    path = tiny_drafters.write_eagle3(tmp_path / "head")
+    for tokens, is_same in ((tokenizer.tokens, True), (tokenizer.tokens[::-1], False)):
+        vocabulary = {text: id for id, text in enumerate(tokens)}
+        (path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}}))
+        if is_same:
+            loading.load(path, target, tokenizer)
+        else:
+            with pytest.raises(ModelError, match=r"differs from this target's tokenizer in 288 tokens \(0 is"):
+                loading.load(path, target, tokenizer)
+    (path / "tokenizer.json").write_text('{"model": []}')
+    loading.load(path, target, tokenizer)
 
 
 def test_an_eagle1_head_of_another_hidden_size(tmp_path):

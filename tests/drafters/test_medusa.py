@@ -40,7 +40,7 @@ def loaded(values: np.ndarray) -> np.ndarray:
     """As it is once loaded: a matrix of 8-bit numbers."""
     if values.ndim == 1:
         return values.astype(np.float64)
-    tensor = quantizers.quantized(make_tensor("w", TensorType.F32, values), TensorType.Q8_0)
+    tensor = quantizers.quantized(make_tensor("w", TensorType.F32, values))
     return quants.dequantize(tensor.type, tensor.data).reshape(values.shape).astype(np.float64)
 
 

@@ -102,7 +102,7 @@ def loaded(weights: dict) -> dict:
     def each(values):
         if values.ndim == 1:
             return values.astype(np.float64)
-        tensor = quantizers.quantized(make_tensor("w", TensorType.F32, values), TensorType.Q8_0)
+        tensor = quantizers.quantized(make_tensor("w", TensorType.F32, values))
         return quants.dequantize(tensor.type, tensor.data).reshape(values.shape).astype(np.float64)
 
     return {name.removeprefix("model.layers.2."): each(values) for name, values in weights.items()}

@@ -33,7 +33,7 @@ def knowing(tmp_path_factory):
 
 
 def test_drafters_come_between_lookup_and_the_draft_model(llm):
-    assert llm.proposers == ("lookup", "eagle3", "eagle")
+    assert llm.proposers == ("suffix", "lookup", "eagle3", "eagle")
     assert [path.name for path in llm.files.values()] == ["target.gguf", "eagle3", "eagle"]
 
 

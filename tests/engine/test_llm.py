@@ -256,9 +256,9 @@ def test_many_requests_share_a_small_cache(llama):
         ({"ops": "cuda"}, ConfigError, "unknown op set 'cuda'; known are native, reference"),
         ({"threads": 0}, ConfigError, "threads is 0; allowed is 1 to"),
         (
-            {"proposers": ["medusa"]},
+            {"proposers": ["oracle"]},
             ConfigError,
-            "unknown proposer 'medusa'; known are draft_model, eagle, eagle3, grammar, lookup",
+            "unknown proposer 'oracle'; known are draft_model, eagle, eagle3, grammar, lookup, medusa, mtp",
         ),
         ({"proposers": ["draft_model"]}, ConfigError, "proposer draft_model needs a draft model"),
         ({"draft": "nowhere.gguf"}, ModelError, "nowhere.gguf"),
@@ -327,7 +327,7 @@ def test_native_text_is_the_same_with_any_proposer_batch_and_thread_count(folder
                 assert visible(found) == want
                 for result in found:
                     total.add(result.stats)
-    assert total.num_drafts_by_proposer.keys() == {"lookup", "draft_model"}
+    assert total.num_drafts_by_proposer.keys() >= {"lookup", "draft_model"}
     assert 0.1 < total.alpha < 0.99
 
 

@@ -77,8 +77,9 @@ def test_a_head_with_random_weights_changes_no_byte(smollm2, tmp_path):
 
 
 @pytest.mark.models
-def test_a_draft_model_changes_no_byte(qwen, qwen_small):
-    llm = LLM(qwen, qwen_small, context_length=512, kv_memory=256 << 20)
+@pytest.mark.parametrize("vocabulary", [None, 4096])
+def test_a_draft_model_changes_no_byte(qwen, qwen_small, vocabulary):
+    llm = LLM(qwen, qwen_small, draft_vocabulary=vocabulary, context_length=512, kv_memory=256 << 20)
     for temperature in (0.0, 0.8):
         plain = texts(llm, temperature, Speculation("off"), PROMPTS[:2])
         assert texts(llm, temperature, Speculation("on", 3, ("draft_model",)), PROMPTS[:2]) == plain

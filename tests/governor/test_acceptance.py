@@ -97,8 +97,8 @@ def test_routes_and_proposers_are_told_apart() -> None:
     traffic = Traffic(acceptance)
     for _ in range(100):
         traffic.drafts(1, [0.9] * K, route="edit")
-        traffic.drafts(1, [0.2] * K, route="chat")
-        traffic.drafts(1, [0.6] * K, route="chat", proposer="q")
+        traffic.drafts(1, [0.2] * K, context_id=2, route="chat")
+        traffic.drafts(1, [0.6] * K, context_id=2, route="chat", proposer="q")
     assert alphas(acceptance, "edit")[0] == pytest.approx(0.9, abs=0.15)
     assert alphas(acceptance, "chat")[0] == pytest.approx(0.2, abs=0.15)
     assert alphas(acceptance, "chat", "q")[0] == pytest.approx(0.6, abs=0.2)

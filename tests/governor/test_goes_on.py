@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foredraft.core import Context, SamplingParams
+from foredraft.core import Context, Draft, SamplingParams
 from foredraft.governor.cost_curve import CostCurve, Curves
 from foredraft.governor.governor import Governor, Load, Turn
 from foredraft.governor.plan import Snapshot
 from foredraft.governor.profile import Point
+from foredraft.governor.trials import Trial
+from foredraft.governor.turns import Runner
 from foredraft.sampling.noise import noise_key
 from traces import tried
 
@@ -29,7 +32,9 @@ class Drafting:
     the target's pass, which takes 10 ms.
     """
 
-    def __init__(self, num_turns: int, draft_s: float, row_s: float = 0.0, further_s: float = 0.0) -> None:
+    def __init__(
+        self, num_turns: int, draft_s: float, row_s: float = 0.0, further_s: float = 0.0, is_at_once: bool = False
+    ) -> None:
         target, draft = (
             CostCurve(Point(rows, 0, (first + (rows - 1) * more) * 1e3, 0) for rows in (1, 2, 64))
             for first, more in ((0.01, row_s), (draft_s, further_s))
@@ -41,12 +46,13 @@ class Drafting:
             for grade, alpha in enumerate(ALPHAS):
                 outcome = tried([grade], int(number < 20 * alpha), number >= 20 * alpha)
                 self.governor.acceptance.observe(99, ROUTE, RUN, outcome)
+        runners = {RUN: Runner(ends_drafts=True, drafts_at_once=is_at_once)}
         turns = [
-            Turn(Context(i, [1, 2, 3], 2, SamplingParams(), noise_key(i, 0), "exact"), ROUTE, 4, {RUN: True}, 99)
+            Turn(Context(i, [1, 2, 3], 2, SamplingParams(), noise_key(i, 0), "exact"), ROUTE, 4, runners, 99)
             for i in range(num_turns)
         ]
         self.plan = self.governor.plan(turns, {}, Load(num_turns, 0, 0, 0.0, False))
-        self._goes_on = self.governor.goes_on(RUN, turns)
+        self.turns, self._goes_on = turns, self.governor.goes_on(RUN, turns)
 
     def goes_on(self, drafts: Mapping[int, Sequence[int]]) -> Collection[int]:
         """Of chains, given by the grades of their tokens."""
@@ -112,3 +118,42 @@ def test_no_other_drafts_are_worth_more(drafts, draft_s, row_s, further_s) -> No
     others = (each for count in range(len(drafts) + 1) for each in combinations(drafts, count))
     assert found == pytest.approx(max(drafting.worth(drafts, each) for each in others), abs=1e-9)
     assert found >= -1e-9
+
+
+def test_a_draft_that_is_there_at_once_goes_on_as_long_as_its_rows_pay():
+    """What its pass took is spent already."""
+    dear = Drafting(1, draft_s=0.02)
+    at_once = Drafting(1, draft_s=0.02, is_at_once=True)
+    assert not dear.goes_on({0: [2]})
+    assert set(at_once.goes_on({0: [2]})) == {0}
+    assert not Drafting(1, draft_s=0.02, row_s=0.009, is_at_once=True).goes_on({0: [0]})
+
+
+# Two sure guesses one after the other, and siblings of both that nobody believes in.
+TREE = Draft(RUN, (1, 2, 3, 4), (-1, 0, -1, 0), grades=(2, 2, -1, -1))
+
+
+def learned(row_s: float) -> Drafting:
+    """What is known of siblings too: one in forty is right."""
+    drafting = Drafting(1, draft_s=1e-5, row_s=row_s)
+    for number in range(40):
+        drafting.governor.acceptance.observe(
+            99, ROUTE, RUN, [Trial(2, 0, number > 0), Trial(-1, 0, number == 0, False)]
+        )
+    return drafting
+
+
+@pytest.mark.parametrize(("row_s", "num_kept"), [(1e-6, 4), (0.002, 2), (0.5, 1)])
+def test_a_tree_is_cut_to_what_is_worth_its_rows(row_s: float, num_kept: int) -> None:
+    """All of it where rows are free, and a token at least, which was paid for."""
+    drafting = learned(row_s)
+    assert drafting.governor.keep(drafting.turns[0], TREE) == TREE.cut(num_kept)
+
+
+def test_chains_and_drafts_that_were_drawn_are_kept_whole() -> None:
+    """A chain has ended where it should; what was drawn may not be left out for what it turned out to be."""
+    drafting = learned(0.5)
+    chain = Draft.chain(RUN, (1, 2, 3), grades=(0, 0, 0))
+    drawn = Draft(RUN, TREE.tokens, TREE.parents, np.full((4, 9), 1 / 9, np.float32), TREE.grades)
+    for draft in (chain, drawn):
+        assert drafting.governor.keep(drafting.turns[0], draft) is draft

@@ -9,9 +9,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from foredraft.governor import measure, profile_cache
+import tiny
+import tiny_drafters
+from checkpoint_writer import write_directory
+from foredraft import ops as op_sets
+from foredraft.drafters import loading
+from foredraft.engine.loading import load_target
+from foredraft.governor import measure, profile, profile_cache
 from foredraft.governor.measure import curves
-from foredraft.governor.profile import Point, Profile
+from foredraft.governor.profile import Network, Point, Profile
 from foredraft.governor.profile_cache import profile_path
 
 
@@ -175,3 +181,14 @@ def test_a_folder_that_cannot_be_written_is_no_error(files, measured, tmp_path, 
         assert curves(decoders("model"), of(files, "model"), 2, "avx2").target.cost(1) == pytest.approx(0.011)
         assert measured
     assert "not kept" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "medusa", "mtp"])
+def test_a_real_drafter_is_measured(tmp_path, kind):
+    """With keys and values of its own, or without any."""
+    target, tokenizer, _ = load_target(tiny.write_tiny(tmp_path / "llama.gguf"), op_sets.create("reference", 1))
+    path = write_directory(tmp_path / "drafter", *getattr(tiny_drafters, kind)())
+    drafter = loading.load(path, target, tokenizer)
+    points = profile.measure(Network.of_drafter(drafter), [1, 2], [4, 8], rounds=1)
+    assert [(point.rows, point.context) for point in points] == [(1, 4), (2, 4), (1, 8), (2, 8)]
+    assert all(point.ms > 0 for point in points)

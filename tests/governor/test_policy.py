@@ -87,7 +87,10 @@ def reaches(candidate: Candidate, count: int) -> tuple[float, ...]:
 
 def pass_rows(candidate: Candidate, count: int) -> Iterator[tuple[int, float]]:
     """The rows of its proposer's passes that a draft of so many tokens takes, one for each token that has children: the
-    depth of those, and the chance that there is one of them."""
+    depth of those, and the chance that there is one of them. A single one where the draft is made at once."""
+    if candidate.is_at_once:
+        yield 0, reaches(candidate, count)[0]
+        return
     parents = candidate.parents or range(-1, len(candidate.survival) - 1)
     for parent in sorted(set(parents[:count])):
         depth, node = 0, parent
@@ -167,6 +170,7 @@ def snapshots(draw: st.DrawFn, is_simple: bool, num_routes: int = 1) -> Snapshot
     """is_simple: a seat has one candidate, all of those that run a model as long, and reading up and one more sequence
     cost the draft model nothing. There, the best plan takes slots in order of survival."""
     length = draw(st.integers(1, 3))
+    is_at_once = not is_simple and draw(st.booleans())
     made = []
     for context_id in range(draw(st.integers(1, 4))):
         candidates = []
@@ -184,6 +188,7 @@ def snapshots(draw: st.DrawFn, is_simple: bool, num_routes: int = 1) -> Snapshot
             candidates.append(Candidate(kind, survival, kind == READY, reach, catch_up))
             if kind == RUN and not is_simple and draw(st.booleans()):
                 candidates.append(draw(trees(catch_up)))
+        candidates = [replace(each, is_at_once=is_at_once and not each.is_ready) for each in candidates]
         route = f"route {draw(st.integers(0, num_routes - 1))}"
         context_len = 10 if is_simple else draw(st.integers(1, 500))
         made.append(seat(context_id, *candidates, route=route, context_len=context_len))

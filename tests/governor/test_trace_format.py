@@ -24,7 +24,7 @@ FIELDS = {
     Snapshot: "step seats credits_s num_rows sequence_context row_context other_tokens has_prompt_rows pass_cost "
     "draft_costs overhead_s rate is_drafting",
     Seat: "context_id route context_len horizon candidates",
-    Candidate: "proposer survival is_ready reach catch_up width parents",
+    Candidate: "proposer survival is_ready reach catch_up width parents is_at_once",
     PassCost: "rows seconds sequence_token_s row_token_s",
     Plan: "choices expected_tokens step_s plain_s",
     Choice: "proposer num_tokens width",

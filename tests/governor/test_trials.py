@@ -12,7 +12,7 @@ from fakes import logits_after
 from foredraft.core import Context, Draft, SamplingParams
 from foredraft.governor.acceptance import LEAST_SURVIVAL, Acceptance
 from foredraft.governor.shadows import Shadows
-from foredraft.governor.trials import Trial, grades, trials
+from foredraft.governor.trials import SIBLING, Trial, grades, trials
 from foredraft.sampling.noise import noise_key
 from foredraft.sampling.sampler import BlockNoise
 from foredraft.verify import verify
@@ -51,7 +51,7 @@ def test_a_chain_is_tried_up_to_the_first_refusal() -> None:
 
 def test_siblings_without_grades_are_told_from_first_guesses() -> None:
     assert grades(TREE) == [3, -2, 4, -1, 2]
-    assert grades(Draft("tree", TREE.tokens, TREE.parents)) == [None, -1, None, -1, None]
+    assert grades(Draft("tree", TREE.tokens, TREE.parents)) == [None, SIBLING, None, SIBLING, None]
     assert grades(Draft.chain("chain", (1, 2))) == [None, None]
 
 
@@ -127,6 +127,7 @@ def test_planted_chances_of_siblings_are_found_and_first_guesses_keep_theirs() -
         sums = [s + e for s, e in zip(sums, (*survival, acceptance.alpha(999, "a", "p", None, 0)), strict=True)]
     assert [total / 150 for total in sums] == pytest.approx([0.6, 0.2, 0.6], abs=0.08)
     assert acceptance.mean("a", "p") == pytest.approx(0.6, abs=0.2)
+    assert acceptance.alpha(999, "a", "p", SIBLING, 0) == pytest.approx(0.2, abs=0.15)
 
 
 graded = st.lists(st.tuples(st.integers(-6, 5), st.integers(0, 3)), min_size=1, max_size=12)

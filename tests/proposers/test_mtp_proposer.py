@@ -28,9 +28,11 @@ def without(tmp_path: Path) -> Path:
 
 def test_the_targets_own_block_drafts_by_itself(with_block):
     llm = LLM(with_block)
-    assert llm.proposers == ("lookup", "mtp")
+    assert llm.proposers == ("suffix", "lookup", "mtp")
     assert set(llm.files) == {"model"}
-    [result] = llm.generate("xyz", SamplingParams(max_tokens=30, ignore_eos=True), Speculation(mode="on", k=3))
+    [result] = llm.generate(
+        "xyz", SamplingParams(max_tokens=30, ignore_eos=True), Speculation(mode="on", k=3, proposers=("mtp",))
+    )
     assert result.stats.num_drafts_by_proposer["mtp"] > 5
 
 
@@ -38,7 +40,7 @@ def test_a_given_block_comes_before_the_targets_own(with_block, tmp_path):
     config, weights = tiny_drafters.mtp(tiny.QWEN3)
     path = tiny_drafters.write_file(tmp_path / "mtp.gguf", "mtp", config, weights)
     llm = LLM(with_block, drafters=[path])
-    assert llm.proposers == ("lookup", "mtp")
+    assert llm.proposers == ("suffix", "lookup", "mtp")
     assert llm.files["drafter mtp"] == path
 
 

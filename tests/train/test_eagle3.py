@@ -48,8 +48,7 @@ def head(target: Path, reader: Reader) -> Eagle3:
 
 def exported(head: Eagle3, target: Path, path: Path) -> tuple[DraftingHead, Decoder]:
     """The head as it is read back; the one in training takes over what quantization has left of its weights."""
-    weights = TargetWeights.read(str(target))
-    write_gguf(path, head.kind, head.config(), head.tensors(), weights.weight_type, {"general.name": "tiny"})
+    write_gguf(path, head.kind, head.config(), head.tensors(), {"general.name": "tiny"})
     file = gguf.read(path)
     with torch.no_grad():
         for name, tensor in file.tensors.items():

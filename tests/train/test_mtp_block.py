@@ -60,7 +60,7 @@ def head(target: Path, reader: Reader) -> Mtp:
 
 
 def in_8_bits(values: np.ndarray) -> np.ndarray:
-    tensor = quantizers.quantized(make_tensor("w", TensorType.F32, values), TensorType.Q8_0)
+    tensor = quantizers.quantized(make_tensor("w", TensorType.F32, values))
     return quants.dequantize(tensor.type, tensor.data).reshape(values.shape)
 
 

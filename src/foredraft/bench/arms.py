@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from foredraft.core import SPECULATION_MODES, Speculation
 from foredraft.errors import ConfigError
+from foredraft.proposers import FREE
 
 SYNTAX = (
     "off, auto or on, then :proposers (joined by +), then :k (x and the width of a tree), such as off, on:lookup:8, "
     "on:lookup+draft_model:4 or on:draft_model:8x3"
 )
 ALL = "all"
-FREE = ("lookup", "suffix")  # proposers that need no model; they draft chains
 FREE_K, CHAIN_K, TREE = 8, 4, "8x3"  # what `all` tries: of the free ones, of models, and of models' trees
 
 _SIZE = re.compile(r"(\d+)(?:x(\d+))?", re.ASCII)

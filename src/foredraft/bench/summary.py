@@ -62,7 +62,8 @@ def recommendation(found: Sequence[Summary]) -> str:
     once = "" if its_ratio.low is not None else "; each ran once, so repeat it (--rounds 3) before you rely on it"
     paying = [pair for pair in known if pair[0].pays]
     if not paying:
-        return f"use {found[0].arm}: nothing pays here; {best.arm} comes closest, {_shown(its_ratio)}{once}"
+        why = "nothing pays here" if its_ratio.mean < WORTH else "nothing is faster by more than the noise"
+        return f"use {found[0].arm}: {why}; {best.arm} comes closest, {_shown(its_ratio)}{once}"
     chosen, ratio = paying[0]
     for one, its in paying:
         if parse_arm(one.arm).speculation.mode == "auto" and its.mean >= BEST_BOUND * ratio.mean:

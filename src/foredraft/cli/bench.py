@@ -17,6 +17,7 @@ from foredraft.cli.options import (
     loaded,
     model_names,
     model_options,
+    model_proposers,
     positive_integers,
     split_names,
     temperatures,
@@ -116,7 +117,7 @@ def bench(**options: Any) -> None:
     from foredraft.cli.bench_tables import cells_table, paired_table, proposers_table, summary_table, verdicts
 
     _check_outputs(options)
-    models = default_proposers(options)[1:]
+    models = model_proposers(options)
     has_all = options["arms"] == ALL
     if has_all:
         options["arms"] = all_arms(models)

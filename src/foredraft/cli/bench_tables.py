@@ -26,28 +26,23 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
-# Columns that say nothing in most tables, and which cells they are for.
-RARE: dict[str, tuple[Callable[[dict[str, Any]], str], Callable[[dict[str, Any]], bool]]] = {
-    "T": (lambda cell: f"{cell['temperature']:g}", lambda cell: cell["temperature"] != 0),
-    "failed": (lambda cell: str(cell["num_failed"]), lambda cell: cell["num_failed"] > 0),
-}
-
-
 def cells_table(rows: Sequence[dict[str, Any]]) -> Table:
     table = Table(
         caption="tokens/s: decode speed. x: over the first arm in the same round, mean and 95% interval",
         caption_justify="left",
     )
-    rare = {name: column for name, (column, is_for) in RARE.items() if any(map(is_for, rows))}
-    columns = {**{name: rare[name] for name in rare}, **COLUMNS}
-    for heading in ("workload", "at once", "arm", "tokens/s", "x", "95%", *columns):
+    heats = ["T"] if any(cell["temperature"] for cell in rows) else []
+    failed = ["failed"] if any(cell["num_failed"] for cell in rows) else []
+    for heading in ("workload", "at once", *heats, "arm", "tokens/s", "x", "95%", *COLUMNS, *failed):
         is_text = heading in ("workload", "arm", "same text")
         table.add_column(heading, justify="left" if is_text else "right", no_wrap=heading in ("arm", "95%"))
     for cell in rows:
         ratio = cell["over_first"] or {"mean": None, "low": None, "high": None}
-        head = (cell["workload"], str(cell["concurrency"]), cell["arm"], _figure(cell["tokens_per_s"], 1))
+        heat = [f"{cell['temperature']:g}"] if heats else []
+        head = (cell["workload"], str(cell["concurrency"]), *heat, cell["arm"], _figure(cell["tokens_per_s"], 1))
         over = (_figure(ratio["mean"], 2), _interval(ratio["low"], ratio["high"], 2))
-        table.add_row(*head, *over, *(column(cell) for column in columns.values()))
+        last = [str(cell["num_failed"])] if failed else []
+        table.add_row(*head, *over, *(column(cell) for column in COLUMNS.values()), *last)
     return table
 
 

@@ -219,10 +219,17 @@ def model_names(options: Mapping[str, Any]) -> dict[str, str]:
 
 def default_proposers(options: Mapping[str, Any]) -> list[str]:
     """Who drafts where nothing else is said, in order."""
+    from foredraft.proposers import FREE
+
+    return [*FREE, *model_proposers(options)]
+
+
+def model_proposers(options: Mapping[str, Any]) -> list[str]:
+    """Those of them that run a model: the drafters by their kind, and the draft model."""
     from foredraft.drafters import checkpoint
 
     kinds = (checkpoint.read(path).kind for path in options["drafter"])
-    return ["lookup", *kinds, *(["draft_model"] if options["draft"] else [])]
+    return [*kinds, *(["draft_model"] if options["draft"] else [])]
 
 
 def prompt_tokens(llm: LLM, prompt: str, raw: bool) -> list[int]:

@@ -23,7 +23,7 @@ from foredraft.errors import ModelError
 from foredraft.models import gguf
 from foredraft.models.gguf_cursor import fail
 from foredraft.models.weights import Weights
-from foredraft.ops.base import Ops, Tensor, TensorType
+from foredraft.ops.base import Ops, Tensor
 from foredraft.ops.quantizers import quantized
 
 T = TypeVar("T")
@@ -94,10 +94,9 @@ class Checkpoint:
             fail(self.path, f"has {key} {value} in its configuration; allowed is 1 to {most}")
         return value
 
-    def weights(self, ops: Ops, like: TensorType) -> Weights:
-        """The tensors, to be asked for one by one; matrices of floats in blocks, like those of a target whose own are
-        of type `like`."""
-        return Weights(self.path, self.tensors, ops, lambda tensor: quantized(tensor, like))
+    def weights(self, ops: Ops) -> Weights:
+        """The tensors, to be asked for one by one; matrices of floats become 8-bit numbers."""
+        return Weights(self.path, self.tensors, ops, quantized)
 
 
 def read(path: str | os.PathLike[str]) -> Checkpoint:

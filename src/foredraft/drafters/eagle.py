@@ -70,9 +70,6 @@ class EagleHead(Recurrent):
         [logits] = self._ops.project(wanted, self._output_norm, self._eps, (self._output,))
         return logits, self._leave(wanted)
 
-    def rehearse(self, batch: Batch, kv: PagedKV) -> object:
-        return self.forward(batch, np.zeros((len(batch.tokens), self.hidden), np.float32), kv)
-
     @abstractmethod
     def _enter(self, embedded: FloatArray, hidden: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The residual stream, of its own memory, and what attention reads."""
@@ -88,7 +85,7 @@ class Eagle(EagleHead):
     kind = "eagle"
 
     def __init__(self, checkpoint: Checkpoint, target: Decoder) -> None:
-        weights = checkpoint.weights(target.ops, target.weight_type)
+        weights = checkpoint.weights(target.ops)
         hidden = target.arch.hidden
         if checkpoint.size("hidden_size") != hidden:
             fail(
@@ -117,7 +114,7 @@ class Eagle3(EagleHead):
     kind = "eagle3"
 
     def __init__(self, checkpoint: Checkpoint, target: Decoder) -> None:
-        weights = checkpoint.weights(target.ops, target.weight_type)
+        weights = checkpoint.weights(target.ops)
         layer = "midlayer." if "midlayer.hidden_norm.weight" in weights else "layers.0."
         hidden, target_hidden = checkpoint.size("hidden_size"), target.arch.hidden
         super().__init__(checkpoint, weights, target, layer, 2 * hidden)

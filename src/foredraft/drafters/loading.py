@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from importlib import import_module
+from pathlib import Path
 from typing import Protocol
 
 from foredraft.drafters import checkpoint as checkpoints
@@ -14,6 +16,9 @@ from foredraft.models.decoder import Decoder
 from foredraft.models.gguf_cursor import fail
 from foredraft.models.tokenizer import Tokenizer
 from foredraft.ops.base import Batch
+
+# Converters of models spell some tokens in their own way; another tokenizer differs nearly everywhere.
+MOST_DIFFERENT = 0.01
 
 KVShape = tuple[int, int, int]  # layers, KV heads and their size: what a cache of keys and values is made for
 
@@ -71,3 +76,21 @@ def _check_target(checkpoint: Checkpoint, target: Decoder, tokenizer: Tokenizer)
     digest = checkpoint.get("tokenizer_sha256", str, "")
     if digest and digest != tokens_sha256(tokenizer):
         fail(checkpoint.path, "was trained for another tokenizer than this target's; train it for this target")
+    if checkpoint.path.is_dir() and (theirs := _tokens(checkpoint.path / "tokenizer.json")):
+        different = [id for text, id in theirs.items() if id < len(tokenizer.tokens) and tokenizer.tokens[id] != text]
+        if len(different) > MOST_DIFFERENT * len(theirs):
+            ours = tokenizer.tokens[different[0]]
+            fail(
+                checkpoint.path,
+                f"has a tokenizer.json that differs from this target's tokenizer in {len(different)} tokens "
+                f"({different[0]} is {ours!r} in the target); it is for another target",
+            )
+
+
+def _tokens(path: Path) -> dict[str, int]:
+    """Token strings and ids of a tokenizer.json; none where there is no such file, or one of another form."""
+    try:
+        saved = json.loads(path.read_bytes())
+        return {text: int(id) for text, id in saved["model"]["vocab"].items()}
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return {}

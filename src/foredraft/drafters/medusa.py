@@ -65,7 +65,7 @@ class MedusaHeads:
         self.target_ids = _target_ids(checkpoint, target)
         size, kept = _output_size(checkpoint, names, self.target_ids, target.vocab_size)
         _check_width(checkpoint, names, hidden)
-        weights = checkpoint.weights(target.ops, target.weight_type)
+        weights = checkpoint.weights(target.ops)
         self._layers = [[weights.matrix(name, hidden, hidden) for name in head] for head in names.layers]
         self._outputs = [weights.matrix(name, size, hidden, kept) for name in names.outputs] or [target.output]
         weights.check_all_used()
@@ -73,6 +73,9 @@ class MedusaHeads:
     @property
     def num_heads(self) -> int:
         return len(self._layers)
+
+    def rehearse(self, batch: Batch, kv: PagedKV) -> object:
+        return self.logits(np.zeros((len(batch.tokens), self._target.arch.hidden), np.float32), self.num_heads)
 
     def logits(self, hidden: FloatArray, count: int) -> FloatArray:
         """What the first `count` heads make of hidden states of the target before its output norm, [rows, hidden].
@@ -94,10 +97,6 @@ class MedusaHeads:
             return logits.reshape(len(heads), len(x), -1)
         outputs = self._outputs[: len(heads)]
         return np.stack([ops.project(h, None, eps, (output,))[0] for h, output in zip(states, outputs, strict=True)])
-
-    def rehearse(self, batch: Batch, kv: PagedKV) -> object:
-        hidden = self._target.arch.hidden
-        return self.logits(np.zeros((len(batch.tokens), hidden), np.float32), self.num_heads)
 
 
 def _names(checkpoint: Checkpoint) -> _Names:

@@ -108,7 +108,7 @@ def create(checkpoint: Checkpoint, target: Decoder) -> MtpBlock:
     Raises:
         ModelError: it is for another target, is not dense, or a tensor is missing, misshapen or not understood.
     """
-    everything = checkpoint.weights(target.ops, target.weight_type)
+    everything = checkpoint.weights(target.ops)
     named = {match[1] for name in checkpoint.tensors if (match := re.match(r"(model\.layers\.\d+\.)eh_proj\.", name))}
     if len(named) > 1:
         fail(checkpoint.path, f"has {len(named)} MTP blocks; one is run")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import numpy as np
+
 from foredraft.core import FloatArray, IntArray
 from foredraft.drafters.loading import KVShape
 from foredraft.kv.cache import PagedKV
@@ -17,15 +19,16 @@ from foredraft.ops.base import Batch
 class Recurrent(ABC):
     """A network ready to run for its target. Immutable after loading; keys and values live in a `PagedKV`.
 
-    taps: which of the target's hidden states it reads (see Decoder.forward_tapped). max_positions: how many rows of a
-    sequence it was trained for. vocab_size: the target's. target_ids: the target's token for each of its own, int32
-    [draft vocabulary], or None where both are the same.
+    taps: which of the target's hidden states it reads (see Decoder.forward_tapped). hidden: width of the states it goes
+    on from. max_positions: how many rows of a sequence it was trained for. vocab_size: the target's. target_ids: the
+    target's token for each of its own, int32 [draft vocabulary], or None where both are the same.
     """
 
     kind: str
     taps: tuple[int, ...]
     kv_shape: KVShape
     max_positions: int
+    hidden: int
     vocab_size: int
     target_ids: IntArray | None = None
 
@@ -42,3 +45,6 @@ class Recurrent(ABC):
 
         Returns the logits [wanted, draft vocabulary] and hidden states [wanted, hidden] of the wanted rows.
         """
+
+    def rehearse(self, batch: Batch, kv: PagedKV) -> object:
+        return self.forward(batch, np.zeros((len(batch.tokens), self.hidden), np.float32), kv)

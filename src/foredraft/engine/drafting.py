@@ -18,6 +18,7 @@ from foredraft.engine.scheduler import Slice
 from foredraft.engine.sequence import Sequence as EngineSequence
 from foredraft.governor.governor import Governor
 from foredraft.governor.plan import Choice
+from foredraft.governor.shape import num_rows
 from foredraft.governor.turns import Load, Run, Runner, Turn
 from foredraft.proposers.base import GoesOn, Proposer, check_draft, whole
 from foredraft.steps import StepRecord
@@ -252,15 +253,18 @@ class Drafting:
         budgets, widths = [choice.num_tokens for choice in choices], [choice.width for choice in choices]
         start = self._clock()
         drafts = self._ask(name, contexts, budgets, widths, self._governor.goes_on(name, turns))
-        ids = [context.id for context in contexts]
+        at_once, rows = self._runners[name].drafts_at_once, Counter[int]()
+        for draft in drafts.values():
+            rows.update({0: 1} if at_once else num_rows(draft))
         self._runs[name] = Run(
             runner=self._runners[name],
-            budgets=dict(zip(ids, budgets, strict=True)),
-            num_tokens={context_id: len(draft.tokens) for context_id, draft in drafts.items()},
+            budgets={turn.context.id: budget for turn, budget in zip(turns, budgets, strict=True)},
+            num_rows=rows,
             context_lens={context.id: len(context.tokens) for context in contexts},
             seconds=self._clock() - start,
         )
-        return drafts
+        keep = self._governor.keep
+        return {t.context.id: keep(t, drafts[t.context.id]) for t in turns if t.context.id in drafts}
 
     def _may(self, sequence: EngineSequence, name: str) -> bool:
         governor = self._governor

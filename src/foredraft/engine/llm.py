@@ -214,8 +214,7 @@ class LLM:
     def _measure(self) -> Curves:
         roles = {"model": self._models.target, "draft": self._models.draft}
         decoders = {role: decoder for role, decoder in roles.items() if decoder}
-        files = {role: self.files[role] for role in decoders}
-        return curves(decoders, files, _native.num_threads(), self._isa)
+        return curves(decoders, self.files, _native.num_threads(), self._isa, self._models.drafters)
 
     def __enter__(self) -> Self:
         return self

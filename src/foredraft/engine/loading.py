@@ -20,6 +20,7 @@ from foredraft.models.gguf import GGUFFile
 from foredraft.models.tokenizer import Tokenizer
 from foredraft.models.vocabulary import Vocabulary, kept_tokens
 from foredraft.ops.base import Ops
+from foredraft.proposers import FREE
 from foredraft.proposers.base import DraftModel, LoadedDrafter, Resources
 from foredraft.proposers.suffix_memory import SuffixMemory
 
@@ -61,7 +62,7 @@ class Models:
     @property
     def proposers(self) -> tuple[str, ...]:
         """Who drafts where nothing else is said, in order."""
-        return ("suffix", "lookup", *self.drafters, *(("draft_model",) if self.draft else ()))
+        return (*FREE, *self.drafters, *(("draft_model",) if self.draft else ()))
 
     @property
     def page_bytes(self) -> int:

@@ -1,7 +1,7 @@
 """How likely drafted tokens are to be accepted: learned per route, proposer, grade and depth, and forgotten again.
 
-A trial is a drafted token of which all before it were accepted; alpha is the share of trials that are accepted. Where
-no grade is given, those count that were the first guess for their place; a sibling is known by its grade. Trials
+A trial is a drafted token of which all before it were accepted; alpha is the share of trials that are accepted. A grade
+that is not given stands for all first guesses for their places, or for all siblings of those. Trials
 are counted at several levels, from all traffic of a proposer down to one sequence. An estimate starts at the most
 general level and is corrected by each more special one as far as that has trials: with n trials, of which a were
 accepted, an estimate m becomes (a + STRENGTH m) / (n + STRENGTH). That is the mean of a Beta posterior whose prior is
@@ -9,8 +9,8 @@ the level above. A sequence has too few trials to tell depths apart: it is known
 route made expect, and moves the estimates of all depths alike. All trials of a draft weigh the same, since the last of
 them mostly is the refused one.
 
-Counts are capped: beyond its cap a level forgets as much as it learns, so that a route whose traffic changes is known
-anew after some dozens of trials.
+Counts are capped: beyond its cap a level forgets as much as it learns. Where a route's traffic changes at once, which
+shows in trials that come out otherwise than expected (change.py), nearly all that was known of it is forgotten.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from foredraft.governor.trials import Trial
+from foredraft.governor.change import Change
+from foredraft.governor.trials import SIBLING, Trial
 
 # Chosen by log loss and calibration on recorded drafts of lookup and of a draft model (benchmarks/governor.md). Those
 # are as well explained by longer memories of a route, with which hundreds of steps pass until a change has settled.
 PRIOR, SIBLING_PRIOR = 0.6, 0.1
 STRENGTH = 15.0  # trials that the more general level is worth
 ROUTE_CAP, SEQUENCE_CAP = 40.0, 12.0
+KEPT = 4.0  # trials that a route's old traffic is worth after a change
 CURIOUS = 16  # trials of a route until which a proposer gets the benefit of the doubt
 LEAST_SURVIVAL = 0.01  # deeper than this nobody drafts
 NUM_BINS = 10
@@ -43,6 +45,11 @@ class Tally:
         share = min(1.0, cap / trials)
         self.accepted = self.accepted * keep + accepted * share
         self.trials = self.trials * keep + trials * share
+
+    def forget(self, most: float) -> None:
+        """Leave the mean, with the weight of so many trials at most."""
+        share = min(1.0, most / self.trials) if self.trials else 1.0
+        self.accepted, self.trials = self.accepted * share, self.trials * share
 
     def correct(self, mean: float, strength: float = STRENGTH) -> float:
         """The estimate of the level above, which is worth `strength` trials, corrected by what was seen here."""
@@ -84,7 +91,8 @@ class Acceptance:
     def __init__(self) -> None:
         self._levels: dict[Hashable, Tally] = {}
         self._routes: dict[tuple[str, str], Tally] = {}  # all of a proposer's trials on a route, to tell about
-        self._sequences: dict[int, dict[Hashable, Surplus]] = {}
+        self._changes: dict[tuple[str, str], Change] = {}
+        self._sequences: dict[int, dict[tuple[str, int | None], Surplus]] = {}
         self.calibration: dict[tuple[str, str], Calibration] = {}
 
     def survival(
@@ -155,11 +163,18 @@ class Acceptance:
             return
         self._routes.setdefault((route, proposer), Tally()).add(sum(first), len(first), ROUTE_CAP)
         calibration = self.calibration.setdefault((route, proposer), Calibration())
-        seen: dict[Hashable, list[bool]] = {}
-        beyond: dict[Hashable, list[float]] = {}
+        change = self._changes.setdefault((route, proposer), Change())
         for grade, depth, is_accepted, is_first in trials:
-            calibration.add(self.alpha(context_id, route, proposer, grade, depth), is_accepted)
-            for each in {grade, None} if is_first else {grade}:
+            expected = self.alpha(context_id, route, proposer, grade, depth)
+            calibration.add(expected, is_accepted)
+            if is_first:
+                change.add(expected, is_accepted)
+        if change.is_found():
+            self._forget(context_id, route, proposer)
+        seen: dict[Hashable, list[bool]] = {}
+        beyond: dict[tuple[str, int | None], list[float]] = {}
+        for grade, depth, is_accepted, is_first in trials:
+            for each in {grade, None if is_first else SIBLING}:
                 for key in _keys(route, proposer, each, depth):
                     seen.setdefault(key, []).append(is_accepted)
                 expected = self._of_route(route, proposer, each, depth)
@@ -167,8 +182,8 @@ class Acceptance:
         for key, accepted in seen.items():
             self._levels.setdefault(key, Tally()).add(sum(accepted), len(accepted), ROUTE_CAP)
         own = self._sequences.setdefault(context_id, {})
-        for key, surplus in beyond.items():
-            own.setdefault(key, Surplus()).add(sum(surplus), len(surplus), SEQUENCE_CAP)
+        for of, surplus in beyond.items():
+            own.setdefault(of, Surplus()).add(sum(surplus), len(surplus), SEQUENCE_CAP)
 
     def _of_route(self, route: str, proposer: str, grade: int | None, depth: int) -> float:
         """The chance of one token of any sequence of a route."""
@@ -180,6 +195,14 @@ class Acceptance:
             if tally is not None:
                 mean = tally.correct(mean)
         return mean
+
+    def _forget(self, context_id: int, route: str, proposer: str) -> None:
+        own = self._sequences.get(context_id, {})
+        for grade in [grade for name, grade in own if name == proposer]:
+            del own[proposer, grade]
+        for key, tally in self._levels.items():
+            if isinstance(key, tuple) and key[:2] == (route, proposer):
+                tally.forget(KEPT)
 
     def release(self, context_id: int) -> None:
         self._sequences.pop(context_id, None)

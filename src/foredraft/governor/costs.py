@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cached_property
 
@@ -10,7 +9,6 @@ from foredraft.core import Draft
 from foredraft.governor.cost_curve import Curves
 from foredraft.governor.plan import Snapshot
 from foredraft.governor.policy import START_GAIN
-from foredraft.governor.shape import num_rows
 from foredraft.governor.turns import Load, Run, Runner, Turn
 from foredraft.steps import StepRecord
 
@@ -66,18 +64,15 @@ class Costs:
             record.phase_seconds["forward"] + record.phase_seconds["decide"],
         )
 
-    def learn_runs(self, runs: Mapping[str, Run], drafts: Mapping[int, Draft]) -> None:
+    def learn_runs(self, runs: Mapping[str, Run]) -> None:
         """From what proposers took that ran a model."""
         for name, run in runs.items():
             cost = self.curves.draft(name).cost
-            rows = Counter[int]()  # of its passes, by depth
-            for context_id in run.num_tokens:
-                rows.update({0: 1} if run.runner.drafts_at_once else num_rows(drafts[context_id]))
             num_behind = 0
             for context_id, num_tokens in run.context_lens.items():
                 num_behind += self._num_behind(context_id, name, num_tokens, run.runner)
                 self._read.setdefault(context_id, {})[name] = num_tokens
-            if (expected_s := sum(map(cost, rows.values())) + num_behind * cost.row_s) > 0:
+            if (expected_s := sum(map(cost, run.num_rows.values())) + num_behind * cost.row_s) > 0:
                 self.curves.draft(name).observe_ratio(run.seconds / expected_s)
 
     def release(self, context_id: int) -> None:

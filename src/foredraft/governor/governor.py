@@ -17,7 +17,7 @@ from foredraft.governor.accounts import Accounts
 from foredraft.governor.cost_curve import Curves
 from foredraft.governor.costs import Costs
 from foredraft.governor.plan import Plan, Snapshot
-from foredraft.governor.policy import decide, turn_s, worth_going_on
+from foredraft.governor.policy import decide, turn_s, worth_going_on, worth_of_row
 from foredraft.governor.pools import DEFAULT, PoolConfig
 from foredraft.governor.probes import Probes
 from foredraft.governor.reach import Reach
@@ -25,8 +25,9 @@ from foredraft.governor.report import RouteReport, Switches, crossover
 from foredraft.governor.rest import Rest
 from foredraft.governor.seating import Seating
 from foredraft.governor.shadows import Shadows
-from foredraft.governor.trials import trials
+from foredraft.governor.trials import grades, trials
 from foredraft.governor.turns import GoesOn, Load, Run, Turn
+from foredraft.governor.variety import Variety
 from foredraft.steps import StepRecord
 
 KEPT_STEPS = 8  # steps without a draft after which drafting counts as stopped
@@ -69,6 +70,7 @@ class Governor:
         self._accounts = Accounts()
         self._rest = Rest()
         self._probes = Probes()
+        self._variety = Variety()
         self._step = 0
         self._last_draft = -KEPT_STEPS
         self._rate = self._turn_s = 0.0
@@ -123,7 +125,7 @@ class Governor:
         self._turn_s = turn_s(snapshot)
         plan = decide(snapshot)
         probe = None if plan.choices else self._probes.plan(snapshot)
-        self._is_probe, plan = probe is not None, probe or plan
+        self._is_probe, plan = probe is not None, probe or self._variety.vary(snapshot, plan)
         for turn in turns:
             if turn.context.id not in plan.choices:
                 for draft in offers.get(turn.context.id, ()):
@@ -152,6 +154,20 @@ class Governor:
             {number: [survival(number, grades) for grades in paths] for number, paths in drafts.items()},
         )
 
+    def keep(self, turn: Turn, draft: Draft) -> Draft:
+        """As much of a tree that was made for a turn as is worth its rows; chains end as they grow."""
+        if draft.is_chain or draft.probs is not None:
+            return draft
+        assert self._snapshot is not None
+        assert self._plan is not None
+        least = worth_of_row(self._snapshot, self._plan)
+        survival: list[float] = []
+        for parent, depth, grade in zip(draft.parents, draft.depths, grades(draft), strict=True):
+            # The mean, not a cautious chance: a sibling that is cut before it is known would never be known.
+            alpha = self.acceptance.alpha(turn.context.id, turn.route, draft.proposer, grade, depth)
+            survival.append(alpha * (survival[parent] if parent >= 0 else 1.0))
+        return draft.cut(max(place for place, chance in enumerate(survival, 1) if place == 1 or chance >= least))
+
     def spent(self, seconds: float) -> None:
         """Deciding took so long, asking for free drafts included."""
         plan, num_seats = self._plan, len(self._turns)
@@ -170,7 +186,7 @@ class Governor:
         """
         seconds = record.seconds
         num_tokens = sum(record.num_tokens.values())
-        self._costs.learn_runs(runs, drafts)
+        self._costs.learn_runs(runs)
         if drafts or self._step % LISTENING == 0:
             self._costs.learn_pass(record, load, drafts, self._snapshot)
         for outcome in record.drafts:

@@ -34,7 +34,8 @@ def curves(
     """The cost curves of the models in the roles "model" and (if given) "draft", and of learned drafters, by kind.
 
     A profile that `foredraft profile` has kept comes first, then what was measured here before. What is measured now is
-    kept for the next time: of models together, of each drafter apart. files: by role, "drafter KIND" among them.
+    kept for the next time: of models together, of each drafter apart. files: by role, "drafter KIND" among them where
+    it has a file of its own.
     """
     kept = decoders[DRAFT].kept if DRAFT in decoders else None
     path = profile_path({role: files[role] for role in decoders}, threads, isa, None if kept is None else len(kept))
@@ -45,7 +46,7 @@ def curves(
     drafts = {DRAFT_MODEL: CostCurve(points[DRAFT])} if DRAFT in decoders else {}
     for kind, drafter in drafters.items():
         role = f"drafter {kind}"
-        path = profile_path({MODEL: files[MODEL], role: files[role]}, threads, isa)
+        path = profile_path({MODEL: files[MODEL], role: files.get(role, files[MODEL])}, threads, isa)
         drafts[kind] = CostCurve(_quick({role: Network.of_drafter(drafter)}, path)[role])
     return Curves(CostCurve(points[MODEL]), drafts)
 

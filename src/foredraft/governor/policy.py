@@ -154,6 +154,12 @@ def turn_s(snapshot: Snapshot) -> float:
     return snapshot.pass_cost(len(snapshot.seats) + snapshot.other_tokens, snapshot.sequence_context)
 
 
+def worth_of_row(snapshot: Snapshot, plan: Plan) -> float:
+    """Tokens that come in the time of one more row of the target's pass anyway, under a plan: what a row has to win."""
+    rate = (plan.expected_tokens + snapshot.other_tokens) / plan.step_s
+    return rate * snapshot.pass_cost.least_row_s(snapshot.num_rows)
+
+
 def worth_going_on(snapshot: Snapshot, plan: Plan, proposer: str, survival: Mapping[int, Sequence[float]]) -> set[int]:
     """Which of the drafts that are being made under a plan are worth another token: those whose next tokens together
     exceed most what comes in the time of a further pass anyway (none where a draft is made at once).

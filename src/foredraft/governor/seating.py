@@ -10,7 +10,7 @@ from foredraft.governor.costs import Costs
 from foredraft.governor.plan import Candidate, Seat
 from foredraft.governor.reach import Reach
 from foredraft.governor.shape import alphas, likely_tree
-from foredraft.governor.trials import grades
+from foredraft.governor.trials import SIBLING, grades
 from foredraft.governor.turns import Turn
 
 MOST_DEPTH = 8  # tokens that a proposer which runs a model may draft, one after the other
@@ -46,7 +46,9 @@ class Seating:
         chances = self._acceptance.survival(turn.context.id, turn.route, name, [None] * depth) or (LEAST_SURVIVAL,)
         shapes: dict[int, tuple[tuple[float, ...], tuple[int, ...]]] = {1: (chances, ())}
         if width > 1:
-            shapes[width] = likely_tree(alphas(chances), width, min(turn.budget, MOST_TOKENS))
+            alpha = self._acceptance.alpha
+            siblings = [alpha(turn.context.id, turn.route, name, SIBLING, place) for place in range(len(chances))]
+            shapes[width] = likely_tree(alphas(chances), siblings, width, min(turn.budget, MOST_TOKENS))
         catch_up = self._costs.catch_up(turn, name, depth)
         for width, (survival, parents) in shapes.items():
             reach: tuple[float, ...] = ()

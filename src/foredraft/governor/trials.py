@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from foredraft.core import Draft
 
+SIBLING = -1000  # the grade of any sibling, as None is that of any first guess
+
 
 class Trial(NamedTuple):
     """A drafted token whose place the target came to, all before it being accepted.
@@ -21,10 +23,10 @@ class Trial(NamedTuple):
 
 
 def grades(draft: Draft) -> list[int | None]:
-    """Of each token, None for no idea; a sibling of its place's first guess has at least the grade -1."""
+    """Of each token; where it has none, None for the first guess for its place, and SIBLING for the others."""
     if draft.grades or draft.is_chain:
         return [*draft.grades] or [None] * len(draft.tokens)
-    return [-1 if parent in draft.parents[:node] else None for node, parent in enumerate(draft.parents)]
+    return [SIBLING if parent in draft.parents[:node] else None for node, parent in enumerate(draft.parents)]
 
 
 def trials(draft: Draft, path: Collection[int], is_rejected: bool) -> Iterator[Trial]:

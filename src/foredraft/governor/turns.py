@@ -50,10 +50,11 @@ class Load:
 
 @dataclass(frozen=True)
 class Run:
-    """A call of a proposer that runs a model: by context id, budgets, tokens drafted, and the contexts' lengths."""
+    """A call of a proposer that runs a model: by context id, budgets and the contexts' lengths; num_rows: of its
+    passes, by depth."""
 
     runner: Runner
     budgets: Mapping[int, int]
-    num_tokens: Mapping[int, int]
+    num_rows: Mapping[int, int]
     context_lens: Mapping[int, int]
     seconds: float

@@ -5,8 +5,6 @@ Llama (2302.13971), Qwen2, Qwen3 and Gemma 3 are one pre-norm transformer; where
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -19,7 +17,7 @@ from foredraft.models import architecture
 from foredraft.models.architecture import Architecture
 from foredraft.models.gguf import GGUFFile
 from foredraft.models.weights import Weights
-from foredraft.ops.base import AttentionSpec, Batch, Layer, Ops, TensorType
+from foredraft.ops.base import AttentionSpec, Batch, Layer, Ops
 
 
 class Decoder:
@@ -48,10 +46,6 @@ class Decoder:
         self.kept = kept
         self.output = self._output_rows(kept)
         weights.check_all_used()
-        sizes: Counter[TensorType] = Counter()
-        for tensor in file.tensors.values():
-            sizes[tensor.type] += math.prod(tensor.shape)
-        self.weight_type = sizes.most_common(1)[0][0]  # of most weights
 
     def output_rows(self, tokens: IntArray) -> Any:
         """The output matrix of these tokens alone (int32, one or more), for `forward`."""

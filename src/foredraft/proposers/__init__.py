@@ -16,6 +16,7 @@ from foredraft.proposers.base import Proposer, Resources
 GROUP = "foredraft.proposers"
 GRAMMAR, PREDICTION = "grammar", "prediction"
 ALWAYS = (GRAMMAR, PREDICTION)  # draft from what comes with a request, so they are loaded for every model
+FREE = ("suffix", "lookup")  # need no model, so they are loaded where nothing else is said
 BUILT_IN = {
     GRAMMAR: "foredraft.proposers.grammar:create",
     "lookup": "foredraft.proposers.lookup:create",

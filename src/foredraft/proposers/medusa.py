@@ -13,7 +13,7 @@ import numpy as np
 
 from foredraft.core import Context, Draft, FloatArray
 from foredraft.drafters.medusa import MedusaHeads
-from foredraft.proposers.base import GoesOn, Paths, Proposer, Resources, whole
+from foredraft.proposers.base import GoesOn, Proposer, Resources, whole
 from foredraft.proposers.tree import Growth, grow
 
 
@@ -22,6 +22,8 @@ class MedusaProposer(Proposer):
 
     name = "medusa"
     ends_drafts = True
+    drafts_at_once = True
+    most_catch_up = 0
     grows_trees = True
 
     def __init__(self, heads: MedusaHeads, eos_ids: Collection[int]) -> None:
@@ -44,7 +46,7 @@ class MedusaProposer(Proposer):
     ) -> list[Draft | None]:
         asked = zip(contexts, budgets, widths or [1] * len(contexts), strict=True)
         growths = [
-            Growth(number, context, budget, width)
+            Growth(number, context, budget, width, self._heads.num_heads)
             for number, (context, budget, width) in enumerate(asked)
             if self._is_ready(context)
         ]
@@ -52,18 +54,13 @@ class MedusaProposer(Proposer):
         if not growths:
             return drafts
         logits = self._logits(growths)
-        num_heads = logits[growths[0].number].shape[0]
 
         def feed(active: Sequence[Growth]) -> Iterator[FloatArray]:
             for growth in active:
                 for node in growth.open:
                     yield self._to_target(logits[growth.number][len(growth.path(node))])
 
-        def has_heads(paths: Paths) -> Collection[int]:
-            able = {number: nodes for number, nodes in paths.items() if len(nodes[0]) < num_heads}
-            return goes_on(able) if able else ()
-
-        grow(growths, feed, self._eos_ids, has_heads)
+        grow(growths, feed, self._eos_ids, goes_on)
         for growth in growths:
             drafts[growth.number] = growth.draft(self.name)
         return drafts

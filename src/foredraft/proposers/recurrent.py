@@ -17,7 +17,7 @@ from foredraft.drafters.recurrent import Recurrent
 from foredraft.kv.batch import BatchBuilder
 from foredraft.kv.cache import PagedKV, SequenceKV
 from foredraft.proposers.base import GoesOn, Proposer, Resources, whole
-from foredraft.proposers.features import Features
+from foredraft.proposers.features import MOST, Features
 from foredraft.proposers.tree import FedRows, Growth, grow, most_rows
 
 log = logging.getLogger("foredraft")
@@ -53,6 +53,7 @@ class RecurrentProposer(Proposer):
     """
 
     ends_drafts = True
+    most_catch_up = MOST
     grows_trees = True
 
     def __init__(self, network: Recurrent, kv: PagedKV, eos_ids: Collection[int]) -> None:

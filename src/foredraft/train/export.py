@@ -1,4 +1,4 @@
-"""A trained head as files: one GGUF file, quantized like its target, or a Hugging Face directory (docs/drafters.md)."""
+"""A trained head as files: one GGUF file, of 8-bit numbers, or a Hugging Face directory (docs/drafters.md)."""
 
 from __future__ import annotations
 
@@ -20,19 +20,17 @@ Arrays = Mapping[str, NDArray[Any]]
 _SAFETENSORS = {"float32": "F32", "int64": "I64", "bool": "BOOL"}
 
 
-def write_gguf(
-    path: Path, kind: str, config: Mapping[str, Any], arrays: Arrays, like: TensorType, about: Mapping[str, Any]
-) -> None:
+def write_gguf(path: Path, kind: str, config: Mapping[str, Any], arrays: Arrays, about: Mapping[str, Any]) -> None:
     """One file, all of it or nothing.
 
-    config: what a config.json would say. arrays: float32 weights, and whole numbers, which become metadata. like: the
-    type of the target's matrices. about: more metadata, such as "general.name".
+    config: what a config.json would say. arrays: float32 weights, and whole numbers, which become metadata.
+    about: more metadata, such as "general.name".
     """
     metadata: dict[str, Any] = {"general.architecture": kind, **about}
     metadata |= {f"{kind}.{key}": value for key, value in config.items()}
     metadata |= {f"{kind}.{name}": values for name, values in arrays.items() if values.dtype.kind != "f"}
     tensors = [
-        quantized(Tensor(name, TensorType.F32, values.shape, np.frombuffer(values.tobytes(), np.uint8)), like)
+        quantized(Tensor(name, TensorType.F32, values.shape, np.frombuffer(values.tobytes(), np.uint8)))
         for name, values in arrays.items()
         if values.dtype.kind == "f"
     ]

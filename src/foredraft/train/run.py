@@ -84,7 +84,7 @@ def train_head(
 def _save(folder: Path, weights: TargetWeights, head: Head, record: Mapping[str, Any]) -> None:
     name = f"{weights.path.stem}-{head.kind}"
     about = {"general.name": name, "general.description": f"{head.kind} drafter for {weights.path.name}"}
-    write_gguf(folder / f"{name}.gguf", head.kind, head.config(), head.tensors(), weights.weight_type, about)
+    write_gguf(folder / f"{name}.gguf", head.kind, head.config(), head.tensors(), about)
     write_atomically(folder / RECORD, (json.dumps(record, indent=1) + "\n").encode())
     write_atomically(folder / CARD, card(record, None).encode())
 

@@ -16,7 +16,6 @@ from foredraft.models.compatibility import tokens_sha256
 from foredraft.models.gguf import GGUFFile
 from foredraft.models.tokenizer import Tokenizer
 from foredraft.ops import quants
-from foredraft.ops.base import TensorType
 from foredraft.provenance import identity
 from foredraft.train.shards import Meta
 
@@ -25,14 +24,13 @@ from foredraft.train.shards import Meta
 class TargetWeights:
     """A target's file, of which only what is asked for is dequantized.
 
-    weight_type: of its matrices, which a head's are stored like. rope_base: of its last layer's rotary embedding.
+    rope_base: of its last layer's rotary embedding.
     """
 
     path: Path
     arch: Architecture
     vocab_size: int
     tokenizer_sha256: str
-    weight_type: TensorType
     rope_base: float
     _file: GGUFFile
 
@@ -48,7 +46,6 @@ class TargetWeights:
             arch=arch,
             vocab_size=embedding.shape[0],
             tokenizer_sha256=tokens_sha256(Tokenizer.from_metadata(file.metadata)),
-            weight_type=file.tensor("blk.0.ffn_up.weight").type,
             rope_base=file.get(f"{arch.name}.rope.freq_base", float, default=10_000.0),
             _file=file,
         )
