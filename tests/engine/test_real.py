@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import tiny
@@ -84,3 +86,22 @@ def test_a_draft_model_changes_no_byte(qwen, qwen_small, vocabulary):
         plain = texts(llm, temperature, Speculation("off"), PROMPTS[:2])
         assert texts(llm, temperature, Speculation("on", 3, ("draft_model",)), PROMPTS[:2]) == plain
         assert texts(llm, temperature, Speculation("on", 8, ("draft_model",), tree_width=3), PROMPTS[:2]) == plain
+
+
+HEADS = Path(__file__).parents[2] / "drafters" / "smollm2-135m-medusa.gguf"
+
+
+def test_the_medusa_heads_that_come_along_change_no_byte(smollm2):
+    """And are right now and then."""
+    llm = LLM(smollm2, drafters=[HEADS], context_length=512, kv_memory=64 << 20)
+    stats = SpeculationStats()
+    for temperature in (0.0, 0.7):
+        params = SamplingParams(temperature=temperature, max_tokens=32, seed=11)
+        plain = llm.generate(PROMPTS, params, Speculation("off"))
+        for width in (1, 3):
+            drafts = Speculation("on", 3 * width, ("medusa",), tree_width=width)
+            found = llm.generate(PROMPTS, params, drafts)
+            assert [each.token_ids for each in found] == [each.token_ids for each in plain]
+            for each in found:
+                stats.add(each.stats)
+    assert stats.num_accepted > 0.08 * stats.num_tokens

@@ -70,16 +70,17 @@ def test_noise_is_the_targets_by_its_own_tokens(made):
         assert draft.tokens[depth] == choose(spread, 1.5, context.key, len(tokens) + depth)
 
 
-def test_laws_are_told_where_the_rule_needs_them(made):
+@pytest.mark.parametrize("rule", ["rejection", "block"])
+def test_nothing_is_drawn_where_laws_count(made, rule):
     proposer = made()[1]
     tokens = [5, 6, 7, 8, 9]
     logits = proposer._heads.logits(fed(proposer, tokens), 3)[:, 0]
     context = context_of(tokens, temperature=0.7)
-    context.rule = "rejection"
+    context.rule = rule
     [draft] = proposer.propose([context], [3])
-    laws = np.zeros((3, 288))
-    laws[:, proposer._heads.target_ids] = np.exp(logits / 0.7) / np.exp(logits / 0.7).sum(1, keepdims=True)
-    np.testing.assert_allclose(draft.probs, laws, atol=1e-5)
+    assert draft.tokens == tuple(proposer._heads.target_ids[logits.argmax(1)])
+    assert draft.probs is None
+    assert draft.is_chain
 
 
 def test_drafts_end_where_they_are_not_to_go_on(made):
@@ -127,10 +128,10 @@ def test_drafts_change_no_byte(made, temperature):
 @pytest.mark.parametrize("rule", ["rejection", "block"])
 def test_other_rules_go_through(made, rule):
     llm, _ = made()
-    params = SamplingParams(max_tokens=40, ignore_eos=True, temperature=10.0, seed=1)  # flat laws, which overlap
+    params = SamplingParams(max_tokens=40, ignore_eos=True, temperature=1.0, seed=1)
     [result] = llm.generate("abc", params, Speculation(mode="on", k=3, rule=rule))
     assert len(result.token_ids) == 40
-    assert result.stats.num_accepted > 0
+    assert result.stats.num_draft_tokens > 50
 
 
 def test_a_tree_is_a_product_of_the_heads_best(made):

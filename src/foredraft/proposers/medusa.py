@@ -1,8 +1,10 @@
 """Medusa heads draft (Cai et al. 2401.10774): one pass over all heads of all sequences makes whole drafts.
 
 A head knows the target's hidden state, not which tokens were drafted before its own: at one depth all nodes of a tree
-get the same children. A chain's tokens are chosen like a draft model's all the same, drawn from the head's law where
-the rule has to know it: as point masses its best tokens are accepted less often where the text is open.
+get the same children, and tokens drawn from the heads' laws would hardly go together. So nothing is drawn: under
+`rejection` and `block` drafts are point masses on the likeliest tokens. On held-out answers of SmolLM2-135M at
+temperature 0.7 the target accepts 36, 19 and 16% of the heads' best tokens, given the text before, and 32, 17 and 12%
+of tokens drawn from their laws; at temperature 1 33, 18 and 15%, and 28, 15 and 10%.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class MedusaProposer(Proposer):
     ) -> list[Draft | None]:
         asked = zip(contexts, budgets, widths or [1] * len(contexts), strict=True)
         growths = [
-            Growth(number, context, budget, width, self._heads.num_heads)
+            Growth(number, context, budget, width, self._heads.num_heads, draws=False)
             for number, (context, budget, width) in enumerate(asked)
             if self._is_ready(context)
         ]

@@ -46,9 +46,10 @@ class Guess:
 class Growth:
     """A draft of at most `budget` tokens in the making, with at most `width` children of a node; 1 makes a chain.
 
-    number: of the context in the call. passes_left: of the drafter, fewer for one that sees no further. Nodes are
-    numbered as they are found; -1 stands for the context's last token. open: nodes whose children come with the next
-    pass, surest first; their parents were open before.
+    number: of the context in the call. passes_left: of the drafter, fewer for one that sees no further. draws: whether
+    a chain is drawn where the rule takes laws; else it is chosen as a tree is. Nodes are numbered as they are found;
+    -1 stands for the context's last token. open: nodes whose children come with the next pass, surest first; their
+    parents were open before.
     """
 
     number: int
@@ -56,6 +57,7 @@ class Growth:
     budget: int
     width: int = 1
     passes_left: int = MOST_TOKENS
+    draws: bool = True
     guesses: list[Guess] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     confidences: list[float] = field(default_factory=list)  # with all before the node
@@ -139,9 +141,9 @@ def guesses(
 ) -> list[Guess]:
     """What may follow a node, surest first, each token once; nothing where there is nothing to choose from.
 
-    A chain is drawn as the rule wants it (`draft_token`). A tree is chosen, never drawn, so that under `rejection` its
-    tokens are point masses: the likeliest ones. Under `exact` they are those that come next in the order in which the
-    target's noise puts them.
+    A chain is drawn as the rule wants it (`draft_token`). A tree, and a chain of a growth that does not draw, is
+    chosen, so that under `rejection` its tokens are point masses: the likeliest ones. Under `exact` they are those that
+    come next in the order in which the target's noise puts them.
 
     logits: of the drafter, over the target's vocabulary. leads: thresholds of grades. A place's first guess is graded
     by how many of them its logit leads all others by, from 0 up; its siblings by how many the first leads them by, from
@@ -154,7 +156,7 @@ def guesses(
         mask = None  # a token that the target's mask forbids could only be refused, but no other can be drafted
     try:
         scores = process(logits, params, *context.history(path), eos_ids, mask)
-        if growth.width == 1:
+        if growth.width == 1 and growth.draws:
             noise = BlockNoise(context.key, len(context.tokens))
             token, law = draft_token(scores, params.temperature, context.rule, noise, len(path))
             return [Guess(token, 1.0, _grade(scores, token, leads), law)]
