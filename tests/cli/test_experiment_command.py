@@ -171,7 +171,7 @@ def test_addresses_without_a_server(cli, url, reason):
 def test_a_model_without_a_server(cli, model, tmp_path):
     path = tmp_path / "record.json"
     loop = ("--workload", "chat", "--concurrency", 2, "--max-tokens", 20, "--threads", 1)
-    done = cli("experiment", "--model", model, *loop, "--arms", "off,on:lookup:4", *SHORT, "--json", path)
+    done = cli("experiment", "--model", model, *loop, "--arms", "off,on:suffix:4", *SHORT, "--json", path)
     assert done.status == 0
     record = json.loads(path.read_text())
     assert record["status"] in ("finished", "stopped_on_harm")
